@@ -1,8 +1,8 @@
 """What one sandbox that takes all it gets costs its neighbour: 1,000 calls without the pressure and with it, in turns.
 
-`python -m benchmarks.pressures` measures bubblewrap as root and as an ordinary user, docker and gvisor; without root,
-bubblewrap alone. Each turn creates a sandbox, too, which must answer. Docker and gvisor are measured on the engine at
-SANDMESH_DOCKER_URL, or on one that is started for it.
+`python -m benchmarks.pressures` measures bubblewrap as root and as an ordinary user without subordinate uids and with
+them, docker and gvisor; without root, bubblewrap alone. Each turn creates a sandbox, too, which must answer. Docker and
+gvisor are measured on the engine at SANDMESH_DOCKER_URL, or on one that is started for it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from tests.engine import own_engine
 from tests.isolation.pressures import END, PRESSURES, Pressure
-from tests.ordinary import ordinary_home, run_as_ordinary
+from tests.ordinary import ordinary_home, run_as_ordinary, run_as_subordinate, subordinate_home
 
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
@@ -34,9 +34,14 @@ TURNS, CALLS = 5, 1_000
 BOUND = 3.0
 CALL_SECONDS, TAKE_SECONDS = 30.0, 240.0
 ORDINARY = "bubblewrap as an ordinary user"
+USERS = {
+    "ordinary": (ORDINARY, ordinary_home, run_as_ordinary),
+    "subordinate": (f"{ORDINARY} with subordinate uids", subordinate_home, run_as_subordinate),
+}
+"""The ordinary users: how the place is called, their homes, and what runs a command as them."""
 PLACES: Mapping[str, str] = {
     "bubblewrap": "bubblewrap as root" if os.geteuid() == 0 else ORDINARY,
-    "ordinary": ORDINARY,
+    **{name: user[0] for name, user in USERS.items()},
     "docker": "docker",
     "gvisor": "gvisor",
 }
@@ -160,13 +165,15 @@ async def _on(place: str, wanted: list[str], calls: int, console: Console) -> li
     return found
 
 
-def _as_ordinary(wanted: list[str], calls: int) -> list[Figure]:
+def _as_user(name: str, wanted: list[str], calls: int) -> list[Figure]:
+    place, open_home, run = USERS[name]
     command = [sys.executable, "-B", "-m", "benchmarks.pressures", "bubblewrap", "--json", "--calls", str(calls)]
-    with ordinary_home() as home:
-        done = run_as_ordinary(home, *command, *(part for what in wanted for part in ("--pressure", what)))
+    with open_home() as home:
+        done = run(home, *command, *(part for what in wanted for part in ("--pressure", what)))
     if done.returncode != 0:
-        return [Figure(ORDINARY, f"not measured: {done.stderr.strip()[-500:]}")]
-    return [Figure(**line) for line in json.loads(done.stdout)]
+        return [Figure(place, f"not measured: {done.stderr.strip()[-500:]}")]
+    lines = [Figure(**line) for line in json.loads(done.stdout)]
+    return [replace(line, what=line.what.replace(ORDINARY, place)) for line in lines]
 
 
 @contextmanager
@@ -187,8 +194,8 @@ def measure(places: list[str], wanted: list[str], calls: int, console: Console) 
         if {"docker", "gvisor"} & {*places}:
             stack.enter_context(_engine())
         for place in places:
-            as_ordinary = place == "ordinary"
-            found += _as_ordinary(wanted, calls) if as_ordinary else asyncio.run(_on(place, wanted, calls, console))
+            other = place in USERS
+            found += _as_user(place, wanted, calls) if other else asyncio.run(_on(place, wanted, calls, console))
     return found
 
 

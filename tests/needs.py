@@ -125,6 +125,17 @@ def _newer_python() -> str:
     return "" if newer_python() else lacks
 
 
+def _uids() -> str:
+    from sandmeshd.drivers.node.subordinate import find_subordinate  # noqa: PLC0415 - only those who ask need it
+
+    return "" if os.geteuid() == 0 else find_subordinate().lacking
+
+
+def _uidmap() -> str:
+    lacking = [name for name in ("newuidmap", "newgidmap") if shutil.which(name) is None]
+    return f"not installed: {', '.join(lacking)} (apt-get install --no-install-recommends uidmap)" if lacking else ""
+
+
 def _control_groups() -> str:
     from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups  # noqa: PLC0415
     from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
@@ -154,6 +165,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "names": _names,
     "python 3.12": _newer_python,
     "runsc": _runsc,
+    "uidmap": _uidmap,
+    "uids for sandboxes": _uids,
     "user namespaces": _user_namespaces,
     "control groups": _control_groups,
 }

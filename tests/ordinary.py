@@ -9,11 +9,21 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import default_state_directory
 
 ORDINARY_UID = 65433
+SUBORDINATE = range(2_100_000_000, 2_100_065_536)
+"""The subordinate uids and gids of that user, where a test grants it some."""
+
+_GRANTED = """
+mount --make-rprivate /
+for name in passwd subuid subgid; do mount --bind "$1/$name" "/etc/$name"; done
+shift
+exec "$@"
+"""
 
 
 @contextmanager
@@ -33,22 +43,45 @@ def ordinary_home() -> Generator[Path]:
         remove_tree(made)
 
 
+@contextmanager
+def subordinate_home() -> Generator[Path]:
+    """Yield the home of an ordinary user to whom `run_as_subordinate` grants subordinate uids."""
+    with ordinary_home() as home:
+        etc = home / "etc"
+        etc.mkdir(mode=0o755)
+        user = f"ordinary:x:{ORDINARY_UID}:{ORDINARY_UID}::{home}:/bin/sh\n"
+        (etc / "passwd").write_text(Path("/etc/passwd").read_text() + user)
+        for name in ("subuid", "subgid"):
+            (etc / name).write_text(f"ordinary:{SUBORDINATE.start}:{len(SUBORDINATE)}\n")
+        yield home
+
+
+def run_as_subordinate(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as an ordinary user who has subordinate uids, which no other process of the machine sees."""
+    user = ("setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups", "--")
+    granted = ("unshare", "--mount", "sh", "-ec", _GRANTED, "sh", str(home / "etc"))
+    return _run(home, (*granted, *user, *command))
+
+
 def run_as_ordinary(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of this repository's as that user, and return it with what it printed."""
+    return _run(home, command, user=ORDINARY_UID, group=ORDINARY_UID, extra_groups=[])
+
+
+def _run(home: Path, command: tuple[str, ...], **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=Path(__file__).parents[1],
         env={"HOME": str(home), "XDG_RUNTIME_DIR": str(home / "run"), "PATH": os.environ["PATH"]},
-        user=ORDINARY_UID,
-        group=ORDINARY_UID,
-        extra_groups=[],
         capture_output=True,
         text=True,
         check=False,
+        **options,
     )
 
 
 def run_tests(home: Path, *arguments: str) -> None:
     """Run tests as that user; what they print is the message where one fails."""
-    done = run_as_ordinary(home, sys.executable, "-B", "-m", "pytest", "-q", *arguments)
+    run = run_as_subordinate if (home / "etc").exists() else run_as_ordinary
+    done = run(home, sys.executable, "-B", "-m", "pytest", "-q", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr

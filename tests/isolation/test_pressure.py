@@ -64,7 +64,7 @@ async def test_user_code_gets_a_part_of_the_inotify_instances_of_its_uid(neighbo
     assert (await run(neighbours.one, listed)).stdout.split() == ["32", "32768"]
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("uids for sandboxes")
 async def test_a_neighbour_that_takes_all_epoll_watches_stops_no_call(neighbours: Neighbours) -> None:
     assert not (await call(neighbours.one, "write_file", {"path": "taker.py", "content": WATCHES})).message
     held = await run_cell(neighbours.one, EPOLL_WATCHES)

@@ -30,8 +30,8 @@ WALLS = (
     Mutant(
         "user code has no capabilities",
         _ISOLATION,
-        "    syscalls.drop_capabilities()\n",
-        "",
+        "    syscalls.drop_capabilities()\n    restrict(seccomp)\n",
+        "    restrict(seccomp)\n",
         f"{_WALLS}::test_there_are_no_capabilities_and_no_ways_to_new_ones",
     ),
     Mutant(

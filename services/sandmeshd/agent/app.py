@@ -9,7 +9,7 @@ import resource
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, Final
@@ -100,7 +100,7 @@ async def open_agent(
         egress = await _open_egress(stack, config.egress_port)
         # Its socket is in a directory that is closed to user code.
         _touch_files_as(config.user_id and own)
-        with _open_to_node() if config.user_id else nullcontext():
+        with _open_to_node():
             await _listen(stack, config, serve_links(dispatcher, egress))
         _touch_files_as(config.user_id)
         await processes.up

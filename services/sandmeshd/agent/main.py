@@ -1,8 +1,9 @@
 """PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O] [--cgroup-fds P,Q]`.
 
-With `--zygote-fd N` it is the zygote of such processes. With `--container DIR`, instead of the other options, it is
-PID 1 of a container: see sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network; with
-`--born DIR` its files come from there and its volumes are empty; with `--waits LINE` that is its configuration.
+With `--become [UID,PATH...]` it becomes that uid, which owns those directories. With `--zygote-fd N` it is the zygote
+of such processes. With `--container DIR`, instead of the other options, it is PID 1 of a container: see
+sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network; with `--born DIR` its files come from
+there and its volumes are empty; with `--waits LINE` that is its configuration.
 
 It forks the process that becomes the zygote before it imports or reads anything: one thread and no secret.
 """
@@ -10,6 +11,7 @@ It forks the process that becomes the zygote before it imports or reads anything
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -17,7 +19,7 @@ from importlib import import_module
 from types import ModuleType
 
 from sandmeshd.agent.processes.namespaces import fork_zygote
-from sandmeshd.agent.userland import syscalls
+from sandmeshd.agent.userland import isolation, syscalls
 
 TYPE_CHECKING = False  # as in syscalls
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def main() -> None:
         rest = (options.get(name, "") for name in ("--shut-in", "--born", "--waits"))
         options, control, configured = enter(options["--container"], *rest)
     else:
+        if "--become" in options:
+            isolation.settle(*json.loads(options["--become"]))
         control = fork_zygote([int(fd) for fd in options.get("--cgroup-fds", "").split(",") if fd])
     if "--tls" not in options and not needs_ssl:
         _skip_ssl()

@@ -128,9 +128,11 @@ class MeshPaths:
         if self.workspaces_root is not None and self.workspaces is not None:
             _make_passable(self.workspaces_root, passable)
             make_private(self.workspaces, passable)
-        make_private(self.sandboxes, passable)
-        for path in (self.runtime_root, self.runtime, self.agents):
+        for path in (self.runtime_root, self.runtime):
             make_private(path, passable)
+        # Sandboxes pass these two with uids of their own, which for an ordinary user's nobody else reaches.
+        for path in (self.sandboxes, self.agents):
+            make_private(path, 0o711)
         make_private(self.store, 0o700)
         make_private(self.services, 0o700)
 

@@ -49,7 +49,7 @@ def settings_with(**values: str) -> BubblewrapSettings:
 
 
 @asynccontextmanager
-async def open_mesh(paths: MeshPaths, **values: str) -> AsyncGenerator[tuple[Driver, BubblewrapSettings]]:
+async def open_mesh(paths: MeshPaths, **values: str | bool) -> AsyncGenerator[tuple[Driver, BubblewrapSettings]]:
     """Open a driver whose template is prepared."""
     settings = BubblewrapSettings.model_validate({"paths": paths, "ends_with_driver": True, **values})
     async with open_driver(settings) as driver:

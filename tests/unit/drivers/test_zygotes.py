@@ -20,7 +20,7 @@ from sandmeshd.agentlink.calls import AgentCall
 from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
-from sandmeshd.drivers.bubblewrap.exec_start import open_pipe
+from sandmeshd.drivers.bubblewrap.pipes import open_pipe
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run

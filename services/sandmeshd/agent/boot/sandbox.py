@@ -81,6 +81,8 @@ class SandboxMounts:
     """The most bytes of each of the view's file systems in memory here; 0: the view's own size."""
     uid: int = 0
     """The uid and gid of its processes; 0: the zygote's."""
+    owned: tuple[str, ...] = ()
+    """The zygote's directories that become that uid's."""
 
 
 def start_sandbox(
@@ -90,7 +92,7 @@ def start_sandbox(
     try:
         _prepare(descriptors, spawned, template_process)
         user = os.getuid(), os.getgid()
-        isolation.become(mounts.uid)
+        isolation.become(mounts.uid, mounts.owned)
         isolation.enter_user_namespace(_OTHERS, user)
         child = os.fork()
         if child:

@@ -17,15 +17,30 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NESTED = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
 
 
-def become(uid: int) -> None:
-    """Take a uid and the gid of that number, unless it is 0.
+def become(uid: int, owned: tuple[str, ...] = ()) -> None:
+    """Take a uid and the gid of that number, unless it is 0, along with some directories, whose groups stay.
 
     Raises:
         OSError: This user namespace lacks it, or this process the capability.
     """
     if uid:
+        for path in owned:
+            os.chown(path, uid, -1)
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+
+
+def settle(uid: int, *owned: str) -> None:
+    """Take a uid along with some directories, in a user namespace where it looks like the one before.
+
+    Raises:
+        OSError: This user namespace lacks it, or this process the capabilities.
+    """
+    user = os.getuid(), os.getgid()
+    become(uid, owned)
+    enter_user_namespace(0, user)
+    syscalls.drop_capabilities()
+    syscalls.set_dumpable(False)
 
 
 def enter_user_namespace(others: int, user: tuple[int, int] | None = None) -> None:

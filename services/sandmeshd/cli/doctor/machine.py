@@ -19,6 +19,7 @@ from sandmeshd.drivers.bubblewrap.probe import SWITCHES
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.interpreter import choose_interpreter
+from sandmeshd.drivers.node.subordinate import find_subordinate
 from sandmeshd.drivers.node.training_data import find_data
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import settings_for
@@ -42,6 +43,7 @@ def check_machine(settings: MeshSettings) -> Iterator[Finding]:
     yield _namespaces()
     yield _seccomp()
     yield _cgroups()
+    yield _uids(settings)
     yield _interpreter(settings)
     yield _store(settings)
     yield _disk(settings)
@@ -97,6 +99,21 @@ def _cgroups() -> Finding:
         return good(MACHINE, "cgroups", f"{version}, writable")
     fix = "for limits of memory and CPU run the mesh as root, or by `systemd-run --user --scope -p Delegate=yes`"
     return warning(MACHINE, "cgroups", f"{version}, not writable for this user", fix)
+
+
+def _uids(settings: MeshSettings) -> Finding:
+    driver = settings_for(settings, "bubblewrap", BubblewrapSettings)
+    try:
+        uids = driver.uid_range
+    except RuntimeUnavailable as error:
+        return bad(MACHINE, "uids", error.message, error.facts.get("fix", ""))
+    if uids:
+        return good(MACHINE, "uids", f"{uids.start}-{uids.stop - 1}, one for each sandbox")
+    shared = "sandboxes share one, and what the kernel counts by it"
+    if os.geteuid() == 0 or driver.sandbox_uids == "none":
+        return warning(MACHINE, "uids", shared, "set SANDMESH_SANDBOX_UIDS to a range that nobody has")
+    found = find_subordinate()
+    return warning(MACHINE, "uids", f"{shared}: {found.lacking}", found.fix)
 
 
 def _interpreter(settings: MeshSettings) -> Finding:

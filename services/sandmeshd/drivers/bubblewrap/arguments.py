@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -131,19 +133,28 @@ class Descriptors:
     """Writable process files by which what the zygote forks moves itself into the limits."""
     lease: int | None = None
     """The lock of the sandbox's uid, if it has one of its own."""
+    map: tuple[int, ...] = ()
+    """Those of `UidMap`, if the agent becomes that uid by itself."""
 
     def all(self) -> tuple[int, ...]:
         """Return all descriptors that are present."""
         optional = [fd for fd in (self.memory, self.lease) if fd is not None]
         own = (self.lock, self.status, self.seccomp, self.config, self.ready)
-        return (*own, *optional, *self.directories, *self.cgroup_fds)
+        return (*own, *optional, *self.directories, *self.cgroup_fds, *self.map)
 
 
-def sandbox_arguments(view: View, mounts: Mounts, descriptors: Descriptors, ends_with_parent: bool) -> list[str]:
-    """Return the command line that starts a sandbox's agent as its PID 1."""
+def sandbox_arguments(
+    view: View, mounts: Mounts, descriptors: Descriptors, ends_with_parent: bool, uid: int = 0
+) -> list[str]:
+    """Return the command line that starts a sandbox's agent as its PID 1, which becomes `uid` unless that is 0."""
+    root = view.root(mounts)
+    first = len(view.bwrap) + len(NAMESPACES)
+    shown = [*root[first:], *mounts.arguments()]
     return [
-        *view.root(mounts),
-        *mounts.arguments(),
+        *root[:first],
+        *(_open_parents(shown) if uid else []),
+        *shown,
+        *identity_arguments(descriptors.map),
         *(["--die-with-parent"] if ends_with_parent else []),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
         *("--json-status-fd", str(descriptors.status), "--seccomp", str(descriptors.seccomp), "--as-pid-1", "--"),
@@ -151,7 +162,22 @@ def sandbox_arguments(view: View, mounts: Mounts, descriptors: Descriptors, ends
         *("--config-fd", str(descriptors.config), "--ready-fd", str(descriptors.ready)),
         *([] if descriptors.memory is None else ["--memory-fd", str(descriptors.memory)]),
         *(["--cgroup-fds", ",".join(map(str, descriptors.cgroup_fds))] if descriptors.cgroup_fds else []),
+        *(["--become", json.dumps([uid, HOME, WORKSPACE, *mounts.scratch])] if uid else []),
     ]
+
+
+def identity_arguments(uid_map: tuple[int, ...]) -> list[str]:
+    """Return bwrap's arguments for what makes its sandboxes other users, given the descriptors of `UidMap`, if any.
+
+    Where bwrap writes which process waits for its map, and where it reads that the map is written. Root has made
+    sandboxes the owners of their directories; for an ordinary user only who has the map can.
+    """
+    if not uid_map:
+        return []
+    info, mapped = uid_map
+    names = ["CAP_SETUID", "CAP_SETGID", *([] if os.geteuid() == 0 else ["CAP_CHOWN"])]
+    capabilities = [part for name in names for part in ("--cap-add", name)]
+    return ["--userns-block-fd", str(mapped), "--info-fd", str(info), *capabilities]
 
 
 @dataclass(frozen=True)
@@ -160,29 +186,16 @@ class ZygoteDescriptors:
 
     control: int
     seccomp: int
-    info: int | None = None
-    """Where bwrap writes which process waits for its map of uids, if that has those of sandboxes."""
-    mapped: int | None = None
-    """Where bwrap reads that the map is written."""
+    map: tuple[int, ...] = ()
+    """Those of `UidMap`, if its sandboxes have uids of their own."""
 
     def all(self) -> tuple[int, ...]:
         """Return all descriptors that are present."""
-        optional = [fd for fd in (self.info, self.mapped) if fd is not None]
-        return (self.control, self.seccomp, *optional)
-
-    def identity(self) -> list[str]:
-        """Return bwrap's arguments for a zygote that makes its sandboxes other users; none if it does not."""
-        if self.info is None:
-            return []
-        capabilities = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
-        return ["--userns-block-fd", str(self.mapped), "--info-fd", str(self.info), *capabilities]
+        return (self.control, self.seccomp, *self.map)
 
 
 def zygote_arguments(view: View, mounts: Mounts, descriptors: ZygoteDescriptors, ends_with_parent: bool) -> list[str]:
-    """Return the command line that starts a zygote.
-
-    The directories above what it mounts are open to all users of its namespace: bwrap makes them for their owner alone.
-    """
+    """Return the command line that starts a zygote."""
     root = view.root(replace(mounts, scratch_bytes=0))
     first = len(view.bwrap) + len(NAMESPACES)
     folders, sockets = mounts.workspace.parents[1], mounts.sockets.parent
@@ -193,8 +206,8 @@ def zygote_arguments(view: View, mounts: Mounts, descriptors: ZygoteDescriptors,
         *("--perms", "0755", "--dir", WORKSPACE, "--perms", "0755", "--dir", SOCKETS),
     ]
     return [
-        *(*root[:first], *descriptors.identity()),
-        *(part for path in _parents(shown) for part in ("--perms", "0755", "--dir", path)),
+        *(*root[:first], *identity_arguments(descriptors.map)),
+        *_open_parents(shown),
         *shown,
         *(["--die-with-parent"] if ends_with_parent else []),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--seccomp", str(descriptors.seccomp), "--"),
@@ -202,8 +215,11 @@ def zygote_arguments(view: View, mounts: Mounts, descriptors: ZygoteDescriptors,
     ]
 
 
-def _parents(arguments: list[str]) -> list[str]:
-    """Return the directories above what bwrap is to make, from the top, that are in nothing that it mounts."""
+def _open_parents(arguments: list[str]) -> list[str]:
+    """Return bwrap's arguments that open the directories above what it is to make to all users of its namespace.
+
+    Those that are in what it mounts are left out. By itself it makes them for their owner alone.
+    """
     made: list[PurePosixPath] = []
     mounted: set[PurePosixPath] = set()
     for index, option in enumerate(arguments):
@@ -213,7 +229,8 @@ def _parents(arguments: list[str]) -> list[str]:
             if option != "--dir":
                 mounted.add(made[-1])
     above = {parent for path in made for parent in path.parents if len(parent.parts) > 1}
-    return sorted(str(path) for path in above if mounted.isdisjoint({path, *path.parents}))
+    opened = sorted(str(path) for path in above if mounted.isdisjoint({path, *path.parents}))
+    return [part for path in opened for part in ("--perms", "0755", "--dir", path)]
 
 
 def warm_up_arguments(view: View, environment: Path, home: Path, statement: str) -> list[str]:

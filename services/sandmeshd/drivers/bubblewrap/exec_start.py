@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits, Groups
 from sandmeshd.drivers.bubblewrap.identity import Lease, Leases, sandbox_identity
+from sandmeshd.drivers.bubblewrap.pipes import open_pipe, parse, read_object
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.node.agent_config import CONFIG_BYTES, encode_config
+from sandmeshd.drivers.bubblewrap.uid_map import UidMap
+from sandmeshd.drivers.node.agent_config import encode_config
 from sandmeshd.drivers.node.processes import end, reap, to_the_end
 from sandmeshd.drivers.node.records import Folder, Record
 from sandmeshd.runtime.child_process import readable
 
-PIPE_BYTES = 1 << 16
 TAIL_BYTES = 4096
-READY_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,26 @@ class ExecStarter:
         with ExitStack() as stack:
             config = stack.enter_context(open_pipe())
             ready = stack.enter_context(open_pipe())
+            uid_map = stack.enter_context(closing(UidMap(self._settings, wanted=lease.is_subordinate)))
             config.fill(encode_config(plan.config))
-            async with _ended_on_error(plan.folder, self._spawn(plan, (config.reader, ready.writer), group, lease)):
+            pipes = (config.reader, ready.writer)
+            async with _ended_on_error(plan.folder, self._spawn(plan, pipes, group, lease, uid_map.theirs())):
                 config.close_reader()
                 ready.close_writer()
+                uid_map.close_theirs()
+                await self._map(plan.folder, uid_map)
                 await self._wait_for_agent(plan.folder, ready.reader)
             return config.detach_writer() if self._settings.ends_with_driver else None
 
-    def _spawn(self, plan: Plan, pipes: tuple[int, int], group: Group | None, lease: Lease) -> int:
+    async def _map(self, folder: Folder, uid_map: UidMap) -> None:
+        try:
+            await uid_map.write()
+        except OSError as error:
+            raise failed(folder, f"its uids could not be mapped: {error}") from None
+
+    def _spawn(
+        self, plan: Plan, pipes: tuple[int, int], group: Group | None, lease: Lease, uid_map: tuple[int, ...]
+    ) -> int:
         folder = plan.folder
         uid_lock = lease.lock if lease.own else None
         with ExitStack() as stack:
@@ -103,11 +114,10 @@ class ExecStarter:
             memory = stack.enter_context(open_events(group)) if group else None
             cgroup_fds = stack.enter_context(open_cgroup_fds(group))
             directories = plan.mounts.host_directories
-            descriptors = Descriptors(lock, status, seccomp, *pipes, memory, directories, cgroup_fds, uid_lock)
+            descriptors = Descriptors(lock, status, seccomp, *pipes, memory, directories, cgroup_fds, uid_lock, uid_map)
             bwrap = (*sandbox_identity(self._settings, lease.uid), self._view.bwrap[-1])
-            arguments = sandbox_arguments(
-                replace(self._view, bwrap=bwrap), plan.mounts, descriptors, self._settings.ends_with_driver
-            )
+            view, uid = replace(self._view, bwrap=bwrap), lease.own if lease.is_subordinate else 0
+            arguments = sandbox_arguments(view, plan.mounts, descriptors, self._settings.ends_with_driver, uid)
             return launch([*(group.join_command() if group else []), *arguments], output, descriptors.all())
 
     async def _wait_for_agent(self, folder: Folder, reader: int) -> None:
@@ -126,12 +136,16 @@ def note_uid(record: Record, uid: int) -> None:
 
 
 def make_folder(folder: Folder, lease: Lease) -> None:
-    """Make a sandbox's directories on the host."""
+    """Make a sandbox's directories on the host.
+
+    One with a subordinate uid gets its workspace when that is mapped. This user stays in the group of the workspace, to
+    remove what it can without that map, and the directory of the socket is open to all who can pass the mesh's own.
+    """
     folder.root.mkdir()
-    folder.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
-    for inner in (folder.workspace, folder.sockets):
+    folder.root.chmod(0o711)
+    for inner, mode in ((folder.workspace, 0o770), (folder.sockets, 0o777)):
         inner.mkdir(exist_ok=True)
-        inner.chmod(0o700)
+        inner.chmod(mode if lease.is_subordinate else 0o700)
         if os.geteuid() == 0:
             os.chown(inner, lease.uid, lease.gid)
 
@@ -180,57 +194,6 @@ async def _end_with(folder: Folder, monitor: int) -> None:
     reap(monitor)
 
 
-@dataclass
-class Pipe:
-    """A pipe's two ends; -1 is one that was closed or detached."""
-
-    reader: int
-    writer: int
-
-    @staticmethod
-    def new() -> Pipe:
-        """Return a new pipe."""
-        return Pipe(*os.pipe2(os.O_CLOEXEC))
-
-    def fill(self, data: bytes) -> None:
-        """Write data that fits into the pipe, without waiting for the reader."""
-        if len(data) > PIPE_BYTES:
-            fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, CONFIG_BYTES)
-        os.write(self.writer, data)
-
-    def close_reader(self) -> None:
-        """Close this process's copy of the end."""
-        os.close(self.reader)
-        self.reader = -1
-
-    def close_writer(self) -> None:
-        """Close this process's copy of the end."""
-        os.close(self.writer)
-        self.writer = -1
-
-    def detach_writer(self) -> int:
-        """Return the writer, which the caller closes."""
-        writer, self.writer = self.writer, -1
-        return writer
-
-    def close(self) -> None:
-        """Close the ends that are open."""
-        ends, self.reader, self.writer = (self.reader, self.writer), -1, -1
-        for descriptor in ends:
-            if descriptor >= 0:
-                os.close(descriptor)
-
-
-@contextmanager
-def open_pipe() -> Generator[Pipe]:
-    """Yield a pipe, whose ends are closed when the block ends."""
-    pipe = Pipe.new()
-    try:
-        yield pipe
-    finally:
-        pipe.close()
-
-
 @contextmanager
 def _opened(path: Path, flags: int) -> Generator[int]:
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -272,27 +235,6 @@ def memory_file(data: bytes) -> Generator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-async def read_object(reader: int) -> bytes:
-    """Return a JSON object with a line end from a pipe, or what came until it was closed."""
-    data = b""
-    while not data.endswith(b"}\n") and len(data) < READY_BYTES:
-        await readable(reader)
-        part = os.read(reader, 4096)
-        if not part:
-            break
-        data += part
-    return data
-
-
-def parse(line: bytes) -> dict[str, object]:
-    """Return a JSON object, empty if the line is not one."""
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return {}
-    return cast("dict[str, object]", message) if isinstance(message, dict) else {}
 
 
 def failed(folder: Folder, why: str) -> SandboxStartFailed:

@@ -1,9 +1,9 @@
 """The uids that sandboxes' processes have on the host, never 0.
 
-Where the driver runs as root, each sandbox has a uid of its own: the kernel counts some things by uid, and what one
-sandbox takes of them its neighbours do not lack. A uid is leased by a lock on a byte of one file of the machine, at the
-offset of that number. The sandbox's PID 1 inherits the descriptor, so that the lease lasts exactly as long as PID 1
-does, whatever becomes of the driver, and all meshes of the machine keep clear of each other.
+Where the driver runs as root or its user has subordinate uids, each sandbox has a uid of its own: the kernel counts
+some things by uid, and what one sandbox takes of them its neighbours do not lack. A uid is leased by a lock on a file
+of that name. The sandbox's PID 1 inherits the descriptor, so that the lease lasts exactly as long as PID 1 does,
+whatever becomes of the driver, and all meshes of the machine, or of the user, keep clear of each other.
 
 subprocess's `user` is not used for it: it makes Python fork where it otherwise uses vfork, and a fork beside gRPC's
 threads runs gRPC's fork handlers, after which the child crashes.
@@ -34,7 +34,7 @@ SET_UID = (
 """Replaces setpriv if the machine has none; it takes 12 ms more."""
 
 LEASES = "uids"
-"""The directory of the machine whose locked files are the leased uids, in root's runtime directory."""
+"""The directory whose locked files are the leased uids, in the runtime directory of the user who has the range."""
 
 SETTING = "SANDMESH_SANDBOX_UIDS"
 _USERS, _SUBORDINATE = ("passwd", "group"), ("subuid", "subgid")
@@ -69,6 +69,11 @@ class Lease:
         """The uid if it is the sandbox's own, else 0."""
         return self.uid if self.lock >= 0 else 0
 
+    @property
+    def is_subordinate(self) -> bool:
+        """Whether it is the sandbox's own without the driver's being able to become it, or to own files as it."""
+        return self.lock >= 0 and os.geteuid() != 0
+
     def close(self) -> None:
         """Close this process's copy of the lock."""
         lock, self.lock = self.lock, -1
@@ -88,8 +93,9 @@ class Leases:
         self._shared = settings.host_uid, settings.host_gid
         self._range = settings.uid_range
         if self._range:
-            check_range(self._range, settings.sandbox_uid)
-            make_private(default_runtime_directory(), 0o711)
+            if os.geteuid() == 0:
+                check_range(self._range, settings.sandbox_uid)
+            make_private(default_runtime_directory(), 0o711 if os.geteuid() == 0 else 0o700)
             make_private(_directory(), 0o700)
             for file in _directory().iterdir():
                 _remove_unlocked(file)
@@ -182,15 +188,3 @@ def _entries(file: Path, *, subordinate: bool) -> Iterator[tuple[range, str]]:
         if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
             first, count = map(int, numbers)
             yield range(first, first + count), f"{name} in {file}"
-
-
-def write_zygote_map(settings: BubblewrapSettings, pid: int, inside: int) -> None:
-    """Write the map of a zygote's user namespace: it is `inside` there, and its sandboxes may take any of their uids.
-
-    Raises:
-        OSError: The process has ended, or is in no user namespace of its own.
-    """
-    uids = settings.uid_range
-    for name, own in (("uid_map", settings.host_uid), ("gid_map", settings.host_gid)):
-        lines = f"{inside} {own} 1\n{uids.start} {uids.start} {len(uids)}\n"
-        Path(f"/proc/{pid}/{name}").write_text(lines)

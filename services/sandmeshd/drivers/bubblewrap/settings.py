@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.node.host_directories import Rules
+from sandmeshd.drivers.node.subordinate import find_subordinate
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
 SourceName: TypeAlias = Literal["auto", "host", "archive"]
@@ -34,7 +35,8 @@ class BubblewrapSettings(DriverSettings):
         default=UIDS, pattern=r"^(none|\d{1,10}-\d{1,10})$", validation_alias="SANDMESH_SANDBOX_UIDS"
     )
     """The uids and gids on the host of which each sandbox gets one of its own where the driver runs as root, as
-    first-last; nobody else may have one of them. `none`: all sandboxes share one."""
+    first-last; nobody else may have one of them. An ordinary user's get those that /etc/subuid and /etc/subgid grant.
+    `none`: all sandboxes share one."""
 
     way: WayName = Field(default="auto", validation_alias="SANDMESH_BUBBLEWRAP_WAY")
     """How sandboxes start: spawned by a zygote, by a bwrap of their own, or (auto) by a zygote where that works."""
@@ -79,14 +81,17 @@ class BubblewrapSettings(DriverSettings):
     def uid_range(self) -> range:
         """The uids of which each sandbox gets one; empty where all share one.
 
-        The default range is not used where the driver's own user namespace, as of a container, lacks it.
+        An ordinary user has the subordinate ones, if any. The default range is not used where the driver's own user
+        namespace, as of a container, lacks it.
 
         Raises:
             RuntimeUnavailable: That namespace lacks the configured range.
         """
         uids = _parse_range(self.sandbox_uids)
-        if os.geteuid() != 0 or not uids or all(_has(Path(file), uids) for file in _MAPS):
-            return uids if os.geteuid() == 0 else range(0)
+        if os.geteuid() != 0:
+            return find_subordinate().uids if uids else uids
+        if not uids or all(_has(Path(file), uids) for file in _MAPS):
+            return uids
         if "sandbox_uids" not in self.model_fields_set:
             return range(0)
         fix = "set SANDMESH_SANDBOX_UIDS to uids that this container has, or to none"
@@ -96,7 +101,7 @@ class BubblewrapSettings(DriverSettings):
     @property
     def reader_uid(self) -> int:
         """A uid that must be able to read what every sandbox reads."""
-        uids = self.uid_range
+        uids = self.uid_range if os.geteuid() == 0 else None
         return uids.start if uids else self.host_uid
 
     @property

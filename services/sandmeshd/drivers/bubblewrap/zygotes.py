@@ -22,10 +22,11 @@ from sandmeshd.drivers.bubblewrap.arguments import (
     memory_mounts,
     zygote_arguments,
 )
-from sandmeshd.drivers.bubblewrap.exec_start import Pipe, launch, memory_file, parse, read_object
-from sandmeshd.drivers.bubblewrap.identity import write_zygote_map
+from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file
+from sandmeshd.drivers.bubblewrap.pipes import parse
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME, USER_ID
+from sandmeshd.drivers.bubblewrap.uid_map import UidMap
+from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
 from sandmeshd.drivers.node.processes import reap
 from sandmeshd.runtime.child_process import readable
 
@@ -132,43 +133,6 @@ class Zygote:
                 await readable(self._pidfd)
 
 
-class UidMap:
-    """The map of a zygote's user namespace, which has the uids of its sandboxes; none where all share the zygote's.
-
-    bwrap cannot write such a map without privileges: it says which process waits for it, and this one writes it.
-    """
-
-    def __init__(self, settings: BubblewrapSettings) -> None:
-        self._settings = settings
-        self._info = Pipe.new() if settings.uid_range else None
-        self._mapped = Pipe.new() if settings.uid_range else None
-
-    def theirs(self) -> tuple[int, ...]:
-        """Return the descriptors that bwrap inherits: where it writes, and where it reads."""
-        return (self._info.writer, self._mapped.reader) if self._info and self._mapped else ()
-
-    def close_theirs(self) -> None:
-        """Close this process's copies of what bwrap has inherited."""
-        if self._info and self._mapped:
-            self._info.close_writer()
-            self._mapped.close_reader()
-
-    async def write(self) -> None:
-        """Write the map when the namespace is there, and let bwrap go on; one that ended says why in its output."""
-        if not self._info or not self._mapped:
-            return
-        pid = parse(await read_object(self._info.reader)).get("child-pid")
-        if isinstance(pid, int):
-            write_zygote_map(self._settings, pid, USER_ID)
-            os.write(self._mapped.writer, b"1")
-
-    def close(self) -> None:
-        """Close what is open."""
-        for pipe in (self._info, self._mapped):
-            if pipe is not None:
-                pipe.close()
-
-
 class Zygotes:
     """The zygotes of a driver, one a key, each started when it is first needed."""
 
@@ -211,7 +175,7 @@ class Zygotes:
     async def _start(self, mounts: Mounts, key: ZygoteKey) -> Zygote:
         output = os.memfd_create("zygote", os.MFD_CLOEXEC)
         try:
-            with closing(UidMap(self._settings)) as uid_map:
+            with closing(UidMap(self._settings, wanted=bool(self._settings.uid_range))) as uid_map:
                 zygote = self._launch(mounts, output, uid_map)
                 await self._configure(zygote, uid_map, self._config(mounts, key), output)
         except OSError as error:
@@ -239,7 +203,7 @@ class Zygotes:
             stack.enter_context(ours)
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             ours.setblocking(False)
-            descriptors = ZygoteDescriptors(theirs.fileno(), seccomp, *uid_map.theirs())
+            descriptors = ZygoteDescriptors(theirs.fileno(), seccomp, uid_map.theirs())
             command = zygote_arguments(self._view, mounts, descriptors, self._settings.ends_with_driver)
             zygote = Zygote(ours, launch(command, output, descriptors.all()))
             stack.pop_all()

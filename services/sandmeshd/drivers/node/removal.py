@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandmeshd.drivers.node.records import GONE, Folder, Folders
+from sandmeshd.drivers.node.subordinate import remove_as_owner
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -29,7 +30,19 @@ def finish_removals(folders: Folders) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory and everything in it; one that is not there is fine. Nothing may write to it meanwhile."""
+    """Remove a directory and everything in it; one that is not there is fine. Nothing may write to it meanwhile.
+
+    Raises:
+        PermissionError: Something in it is neither this user's nor of a subordinate uid.
+    """
+    try:
+        _remove(path)
+    except PermissionError:
+        if not remove_as_owner(path):
+            raise
+
+
+def _remove(path: Path) -> None:
     try:
         path.chmod(0o700)
         root = os.open(path, _FOLDER)
@@ -63,7 +76,9 @@ def _empty(folder: int, root: int, names: Iterator[str]) -> list[str]:
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.name, dir_fd=folder)
                 continue
-            os.chmod(entry.name, 0o700, dir_fd=folder)
+            with suppress(PermissionError):
+                # It may be open to this user though it is another's.
+                os.chmod(entry.name, 0o700, dir_fd=folder)
             moved.append(next(names))
             os.rename(entry.name, moved[-1], src_dir_fd=folder, dst_dir_fd=root)
     return moved

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, Mounts
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits
-from sandmeshd.drivers.bubblewrap.exec_start import Pipe, Plan, open_events, open_files
+from sandmeshd.drivers.bubblewrap.exec_start import Plan, open_events, open_files
 from sandmeshd.drivers.bubblewrap.identity import Lease
+from sandmeshd.drivers.bubblewrap.pipes import Pipe
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteKey
 from sandmeshd.drivers.node.agent_config import WORKSPACE
@@ -74,17 +75,18 @@ def request_spawn(place: Place, mounts: Mounts, zygote: Zygote) -> Spawn:
             with theirs:
                 fds = [lock, status, output, config.reader, theirs.fileno()]
                 optional = [*([lease.lock] if lease.own else []), *([] if events is None else [events])]
-                zygote.request({**_body(folder, mounts), "uid": lease.own}, [*fds, *optional])
+                zygote.request(_body(folder, mounts, lease), [*fds, *optional])
             config.close_reader()
             own.pop_all()
     return Spawn(folder, group, ours, config, lease.uid)
 
 
-def _body(folder: Folder, mounts: Mounts) -> dict[str, object]:
-    """Return what a sandbox mounts of its own: directories of the host, file systems in memory."""
-    size, scratch = mounts.disk_bytes, mounts.scratch_bytes
+def _body(folder: Folder, mounts: Mounts, lease: Lease) -> dict[str, object]:
+    """Return what a sandbox has of its own: its uid, directories of the host, file systems in memory."""
+    size, own = mounts.disk_bytes, {"scratch": mounts.scratch_bytes, "uid": lease.own}
     sockets = (f"{SOCKETS_OF_ALL}/{folder.sockets.name}", SOCKETS)
     if size:
-        return {"binds": [sockets], "memory": [(WORKSPACE, "0700", size)], "scratch": scratch}
-    workspace = (f"{FOLDERS_OF_ALL}/{folder.root.name}/{folder.workspace.name}", WORKSPACE)
-    return {"binds": [workspace, sockets], "memory": [], "scratch": scratch}
+        return {**own, "binds": [sockets], "memory": [(WORKSPACE, "0700", size)]}
+    workspace = f"{FOLDERS_OF_ALL}/{folder.root.name}/{folder.workspace.name}"
+    owned = [workspace] if lease.is_subordinate else []
+    return {**own, "binds": [(workspace, WORKSPACE), sockets], "memory": [], "owned": owned}

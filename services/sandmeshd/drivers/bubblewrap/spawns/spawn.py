@@ -15,7 +15,8 @@ import structlog
 
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group
-from sandmeshd.drivers.bubblewrap.exec_start import Pipe, failed, open_cgroup_fds, parse
+from sandmeshd.drivers.bubblewrap.exec_start import failed, open_cgroup_fds
+from sandmeshd.drivers.bubblewrap.pipes import Pipe, parse
 from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, ZygoteGone
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.child_process import readable
