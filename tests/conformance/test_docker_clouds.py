@@ -1,8 +1,11 @@
-"""The image that `sandmesh build base --for fc` makes, started by the clouds' stand-ins on an engine."""
+"""The conformance suite on the drivers of clouds, against stand-ins that start the clouds' image on an engine.
+
+The image is what `sandmesh build base --for fc` makes; each instance is a container of the size that was rented. In the
+short form a handful of requirements runs, the others run in `tests/conformance/test_clouds.py`.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,20 +17,25 @@ from typing import Any
 
 import pytest
 
-from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmeshd.drivers.api.registry import open_plugin
-from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.conformance import Requirement, Subject, calls, isolation, networks
 from sandmeshd.runtime.paths import MeshPaths
 from tests.clouds import agent_run, function_compute
 from tests.clouds.authorities import trusted
 from tests.clouds.instances import Instance
 from tests.clouds.region import Region
-from tests.conformance.clouds import settings_of
+from tests.conformance.clouds import IN_BAD_WEATHER, SUITE, remote, settings_of, spoil, subject_of
+from tests.engine import in_full, query
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 
 Serve = Callable[..., AbstractAsyncContextManager[Region]]
+
+HANDFUL: tuple[Requirement, ...] = (
+    calls.kernels_of_a_sandbox_are_apart,
+    networks.a_named_host_is_reached_and_no_other,
+    isolation.user_code_has_no_privileges,
+    isolation.user_code_cannot_touch_the_agent,
+)
 
 
 class Container(Instance):
@@ -35,8 +43,11 @@ class Container(Instance):
 
     def __init__(self, url: str, container: Mapping[str, Any]) -> None:
         self._url = url
-        command = ["run", "--detach", "--network", "none", str(container["image"]), *container["command"]]
-        self._name = self._docker(*command).strip()
+        size = ["--cpus", str(container["cpu"]), "--memory", f"{container['memory']}m"]
+        command = ["run", "--detach", "--network", "none", *size, str(container["image"]), *container["command"]]
+        docker = ["/usr/bin/docker", "--host", url, *command]
+        done = subprocess.run(docker, check=True, capture_output=True, text=True)
+        self._path = f"/containers/{done.stdout.strip()}"
         super().__init__(None, self._state()["Pid"], int(container["port"]))
 
     @property
@@ -47,17 +58,13 @@ class Container(Instance):
 
     def end(self) -> None:
         """Remove it."""
-        self._docker("rm", "--force", self._name)
+        query(self._url, f"{self._path}?force=1", "DELETE")
 
     def _state(self) -> dict[str, Any]:
-        with suppress(subprocess.CalledProcessError):
-            found: dict[str, Any] = json.loads(self._docker("inspect", "--format", "{{json .State}}", self._name))
-            return found
-        return {"Running": False, "ExitCode": 137, "Pid": 0}
-
-    def _docker(self, *arguments: str) -> str:
-        command = ["/usr/bin/docker", "--host", self._url, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found: dict[str, Any] | None = None
+        with suppress(OSError):
+            found = query(self._url, f"{self._path}/json")
+        return found["State"] if found else {"Running": False, "ExitCode": 137, "Pid": 0}
 
 
 @pytest.fixture(scope="module")
@@ -78,21 +85,35 @@ def test_the_command_prints_what_pushes_the_image_and_pushes_nothing(built: list
 
 
 @pytest.fixture(params=[function_compute.stand_in, agent_run.stand_in], ids=["fc", "agentrun"])
-async def cloud(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> AsyncGenerator[Region]:
+async def cloud(
+    request: pytest.FixtureRequest, engine: str, built: list[str], tmp_path: Path
+) -> AsyncGenerator[Region]:
     serve: Serve = request.param
     async with serve(tmp_path, launch=partial(Container, engine)) as made:
         with trusted(tmp_path):
             yield made
 
 
-@pytest.mark.usefixtures("built")
-async def test_a_stand_in_starts_the_image_itself_and_nothing_of_it_is_left(cloud: Region, paths: MeshPaths) -> None:
+@pytest.fixture
+def subject(cloud: Region, paths: MeshPaths) -> Subject:
+    """Return the driver, over gRPC, on a mesh of its own."""
     settings = settings_of(cloud, paths)
-    spec = sandbox_pb2.SandboxSpec(template="base")
-    request = pb.CreateSandboxRequest(sandbox_id="one", mesh_id=paths.mesh_id, spec=spec)
-    async with open_plugin(settings.driver, settings) as driver:
-        made = (await driver.create_sandbox(request)).sandbox
-        done = await run(made, "id -u; echo a > /workspace/x; cat /workspace/x; ls /sys/class/net")
-        assert done.stdout == "1000\na\nlo\n"
-        await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))
+    return subject_of(cloud, settings, remote(settings))
+
+
+@pytest.mark.parametrize("requirement", SUITE if in_full() else HANDFUL, ids=lambda requirement: requirement.__name__)
+async def test_conformance(requirement: Requirement, subject: Subject, cloud: Region) -> None:
+    await requirement(subject)
+    assert cloud.living == [], "what was deleted is billed"
+    assert cloud.running == [], "what was deleted runs"
+
+
+@pytest.mark.parametrize(
+    "requirement", IN_BAD_WEATHER if in_full() else IN_BAD_WEATHER[:1], ids=lambda requirement: requirement.__name__
+)
+async def test_conformance_while_the_api_is_slow_and_throttles_and_loses_answers(
+    requirement: Requirement, subject: Subject, cloud: Region
+) -> None:
+    spoil(cloud)
+    await requirement(subject)
     assert (cloud.living, cloud.running) == ([], [])
