@@ -41,8 +41,7 @@ KINDS = (
 )
 OWN = ("its code raises", "its command fails")
 SECONDS = 300.0
-LONG_ENOUGH = 0.2
-"""Seconds after which a call has reached its kernel, or waits there."""
+LONG_CELL = "import time; open('began', 'w').close(); time.sleep(60)"
 
 
 class TaskFailed(Exception):
@@ -195,9 +194,9 @@ class _Episode:
         return await running
 
     async def _long_call(self) -> asyncio.Task[ToolResult]:
-        """Start a cell that does not end before what is to happen to it."""
-        running = asyncio.create_task(self.box.run_ipython_cell("import time; time.sleep(60)"))
-        await asyncio.sleep(LONG_ENOUGH)
+        """Start a cell that does not end before what is to happen to it, and return when it runs."""
+        running = asyncio.create_task(self.box.run_ipython_cell(LONG_CELL))
+        await self.box.run_shell_command("until [ -e began ]; do sleep 0.05; done")
         return running
 
 

@@ -19,7 +19,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable, WorkspaceDirRefused
 from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.connection import tls_context
-from sandmeshd.drivers.engine.container_config import AGENT_BYTES, container_config
+from sandmeshd.drivers.engine.container_config import AGENT_BYTES, container_config, scratch_directories
 from sandmeshd.drivers.engine.container_state import killed_within, state_of
 from sandmeshd.drivers.engine.links import Link
 from sandmeshd.drivers.engine.requirements import check, default_memory
@@ -49,6 +49,13 @@ def _config(settings: DockerSettings, **limits: int) -> dict[str, Any]:
 
 def _volumes(host: dict[str, Any]) -> list[dict[str, Any]]:
     return [mount for mount in host["Mounts"] if mount["Type"] == "volume"]
+
+
+def test_a_templates_directories_are_user_codes_own_and_as_large_as_its_tmp(settings: DockerSettings) -> None:
+    container = _config(settings, memory_bytes=256 * MEBIBYTE)
+    added = scratch_directories(container, ["/app", "/logs"])
+    assert set(added) == {"/app", "/logs"}
+    assert added["/app"] == f"rw,exec,nosuid,nodev,size={64 * MEBIBYTE},uid=1000,gid=1000,mode=0755"
 
 
 def test_a_container_has_no_network_no_writable_root_and_four_capabilities_to_begin_with(
