@@ -153,6 +153,8 @@ def own_cluster(folder: Path, *, serves: bool = False) -> Generator[Cluster]:
         engine.mkdir()
         config = {"runtimes": {"own": {"path": str(runtime)}}, "default-runtime": "own"}
         daemon = stack.enter_context(bridged_engine(engine, bridge, config))
+        # A kubelet does not start beside pods of an earlier one, which a killed run leaves on an engine that is kept.
+        _remove_containers(daemon)
         _make_pause(daemon)
         stack.enter_context(_kernel_as_before())
         cluster = stack.enter_context(_servers(folder, address, daemon, services))
