@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def test_a_lock_has_the_versions_of_its_list_each_with_hashes(path: Path) -> Non
     assert _versions(lock) == _versions(path), "run `python -m scripts.image_locks`"
     assert all(_hashes(lock).values())
     assert len(_hashes(lock)) == len(_versions(path)) > 0
+
+
+def test_the_image_of_the_services_has_the_packages_of_what_the_chart_and_compose_run() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = set(_versions(ROOT / "images" / "mesh" / "mesh.txt"))
+    for extra in ("server", "storage", "mcp", "docker", "kubernetes"):
+        names = {re.split(r"[\[<>=~!;]", one)[0] for one in extras[extra] if not one.startswith("sandmesh[")}
+        assert names - listed == set(), extra
 
 
 def test_images_install_lists_of_packages_by_their_hashes_alone() -> None:
