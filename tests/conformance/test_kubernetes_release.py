@@ -249,7 +249,8 @@ async def _call(box: BaseSandboxAsync, ended: asyncio.Event) -> Load:
 
 
 def _pods(cluster: Cluster) -> set[str]:
-    found = cluster.request("GET", f"/api/v1/namespaces/{OWN}/pods")["items"]
+    """Return the pods of the services, and not that of `helm test`."""
+    found = cluster.request("GET", f"/api/v1/namespaces/{OWN}/pods?labelSelector=app.kubernetes.io/component")["items"]
     return {one["metadata"]["uid"] for one in found}
 
 

@@ -141,7 +141,8 @@ def test_it_names_only_options_and_settings_that_there_are() -> None:
     for _, pod in _pods(_render(EVERYTHING)):
         for container in pod["spec"]["containers"]:
             if container["name"] != "store":
-                used_options |= {word.partition("=")[0] for word in container.get("args", []) if word.startswith("--")}
+                words = [*container.get("command", []), *container.get("args", [])]
+                used_options |= {word.partition("=")[0] for word in words if word.startswith("-")}
             used_settings |= {one["name"] for one in container["env"] if one["name"].startswith("SANDMESH_")}
     assert "--listen" in used_options
     assert used_options - options == set()
