@@ -8,9 +8,12 @@ import stat
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.cli.doctor.findings import Health
+from sandmeshd.cli.doctor.machine import check_machine
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.node.records import Folders
+from sandmeshd.mesh import MeshSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.ordinary import SUBORDINATE
 
@@ -61,3 +64,9 @@ async def test_nobody_else_of_the_machine_reaches_their_directories(paths: MeshP
         for inner in (folder.workspace, folder.sockets):
             closed = [above for above in inner.parents if above.stat().st_uid == os.geteuid()]
             assert any(stat.S_IMODE(above.stat().st_mode) & 0o077 == 0 for above in closed)
+
+
+def test_the_doctor_names_their_uids() -> None:
+    found = next(one for one in check_machine(MeshSettings()) if one.name == "uids")
+    seen = f"{SUBORDINATE.start}-{SUBORDINATE.stop - 1}, one for each sandbox"
+    assert (found.health, found.seen) == (Health.GOOD, seen)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sandmeshd.cli.doctor.findings import Health
+from sandmeshd.cli.doctor.machine import check_machine
 from sandmeshd.drivers.node.subordinate import find_subordinate
+from sandmeshd.mesh import MeshSettings
 from tests.ordinary import run_tests, subordinate_home
 
 PROGRAM = Path(__file__).with_name("subordinate_user.py")
@@ -49,6 +52,19 @@ def test_who_lacks_newuidmap_is_told_which_package_has_it(
     found = find_subordinate(folder)
     assert len(found.uids) == 0
     assert "uidmap" in found.fix
+
+
+@pytest.mark.needs("root")
+def test_the_doctor_says_what_an_ordinary_user_lacks() -> None:
+    settings = MeshSettings()
+    os.seteuid(65534)
+    try:
+        found = next(one for one in check_machine(settings) if one.name == "uids")
+    finally:
+        os.seteuid(0)
+    assert found.health is Health.WARNING
+    assert "has no subordinate uids" in found.seen
+    assert "usermod --add-subuids" in found.fix
 
 
 @pytest.mark.needs("root", "uidmap")
