@@ -51,7 +51,8 @@ def slow_parts() -> list[str]:
     """Return what to leave out of a folder of tests: an engine, its images and a cluster take minutes: opted in."""
     engines = [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py", "test_gvisor*.py"]
     boxes = [] if os.environ.get("SANDMESH_TEST_BOXLITE") else ["test_boxlite*.py"]
-    return [*engines, *boxes, *([] if os.environ.get("SANDMESH_TEST_CLUSTER") else ["test_kubernetes*.py"])]
+    clusters = {None: ["test_kubernetes*.py"], "short": ["test_kubernetes_*.py"]}
+    return [*engines, *boxes, *clusters.get(os.environ.get("SANDMESH_TEST_CLUSTER") or None, [])]
 
 
 def in_full() -> bool:

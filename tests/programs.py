@@ -7,8 +7,6 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-END_SECONDS = 30.0
-
 
 class Program:
     """A process that can be ended and started again."""
@@ -30,17 +28,6 @@ class Program:
     def kill(self) -> None:
         """End it at once."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def end(self) -> None:
-        """End it as its service would."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 

@@ -31,8 +31,14 @@ def violation(pod: dict[str, Any], level: str) -> str:
     context = pod["spec"]["containers"][0]["securityContext"]
     added = set(context["capabilities"].get("add", ())) - (BASELINE if level == "baseline" else RESTRICTED)
     found = [f"must not add {', '.join(sorted(added))}"] if added else []
-    if level == "restricted" and not context.get("runAsNonRoot"):
-        found.append("must set runAsNonRoot=true")
+    if level == "restricted" and not (context.get("runAsNonRoot") and context.get("runAsUser")):
+        found.append("must set runAsNonRoot=true and no runAsUser=0")
+    if level == "restricted" and context.get("allowPrivilegeEscalation") is not False:
+        found.append("must set allowPrivilegeEscalation=false")
+    if level == "restricted" and "ALL" not in context["capabilities"].get("drop", ()):
+        found.append('must set capabilities.drop=["ALL"]')
+    if level == "restricted" and pod["spec"].get("securityContext", {}).get("seccompProfile") is None:
+        found.append("must set seccompProfile.type to RuntimeDefault or Localhost")
     return f'violates PodSecurity "{level}:latest": {"; ".join(found)}' if found else ""
 
 

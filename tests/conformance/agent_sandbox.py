@@ -1,8 +1,9 @@
 """agent-sandbox for the tests: its kinds, and a stand-in for its controller that does what the public one documents.
 
-Of a warm pool it keeps pods of the template ready, gives one to each claim, or starts one, and writes the claim's
-status: `sandbox` and the condition Ready. The claim owns its pod, as the public one's does by the Sandbox between them,
-so the cluster's own collector deletes it with the claim. The public controller has no build that the tests could make.
+Of a warm pool it keeps pods of the template ready, gives one to each claim, or starts one, writes the Sandbox that the
+pod is, and the claim's status: `sandbox` and the condition Ready. The claim owns both, as the public one's does by the
+Sandbox between them, so the cluster's own collector deletes it with the claim. The public controller has no build that
+the tests could make.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tests.cluster import NAMESPACE, Cluster
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = VERSION.partition("/")[0]
 KINDS = {"sandboxtemplates": "SandboxTemplate", "sandboxwarmpools": "SandboxWarmPool", "sandboxclaims": "SandboxClaim"}
+CORE = "agents.x-k8s.io"
+SANDBOXES = f"/apis/{CORE}/v1beta1/namespaces/{NAMESPACE}/sandboxes"
 POOL, LABEL = "agents.x-k8s.io/pool", "agents.x-k8s.io/claim-uid"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -30,7 +33,7 @@ def place(plural: str, name: str = "") -> str:
     return f"{path}/{name}" if name else path
 
 
-def _definition(plural: str, kind: str) -> dict[str, Any]:
+def _definition(plural: str, kind: str, group: str = GROUP) -> dict[str, Any]:
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}}
     version: dict[str, Any] = {
@@ -41,10 +44,10 @@ def _definition(plural: str, kind: str) -> dict[str, Any]:
         "subresources": {"status": {}},
     }
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
-    spec = {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
     # Whoever defines kinds of this group has to say who approved them.
     approved = {"api-approved.kubernetes.io": "unapproved, of the tests"}
-    return {"metadata": {"name": f"{plural}.{GROUP}", "annotations": approved}, "spec": spec}
+    return {"metadata": {"name": f"{plural}.{group}", "annotations": approved}, "spec": spec}
 
 
 async def request(cluster: Cluster, method: str, path: str, body: object = None) -> Any:
@@ -59,6 +62,8 @@ async def agent_sandbox(cluster: Cluster, template: dict[str, Any], warm: int) -
         # They stay: the cluster's collector finds new ones within half a minute.
         with suppress(HTTPError):
             await request(cluster, "POST", CRDS, _definition(plural, kind))
+    with suppress(HTTPError):
+        await request(cluster, "POST", CRDS, _definition("sandboxes", "Sandbox", CORE))
     controller = Controller(cluster, template["podTemplate"], warm)
     running: asyncio.Task[None] | None = None
     try:
@@ -130,7 +135,23 @@ class Controller:
             await self._tell(claim, "False", f"Pod{pod['status']['phase']}", "its pod ended")
         elif _is_ready(pod):
             found = {"name": pod["metadata"]["name"], "podIPs": [pod["status"]["podIP"]]}
+            await self._write_sandbox(claim, found)
             await self._tell(claim, "True", "DependenciesReady", "", found)
+
+    async def _write_sandbox(self, claim: dict[str, Any], found: dict[str, Any]) -> None:
+        owners = _owned(claim)["ownerReferences"]
+        described = {"name": found["name"], "ownerReferences": owners}
+        body = {
+            "apiVersion": f"{CORE}/v1beta1",
+            "kind": "Sandbox",
+            "metadata": described,
+            "spec": {"podTemplate": self._pod},
+        }
+        ready = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": ""}
+        with suppress(HTTPError):
+            await request(self._cluster, "POST", SANDBOXES, body)
+            status = {"conditions": [ready], "podIPs": found["podIPs"]}
+            await request(self._cluster, "PATCH", f"{SANDBOXES}/{found['name']}/status", {"status": status})
 
     async def _tell(
         self, claim: dict[str, Any], ready: str, reason: str, message: str, sandbox: dict[str, Any] | None = None

@@ -10,11 +10,13 @@ from aiodocker import Docker
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.engine.container_config import container_config, container_name
 from sandmeshd.drivers.engine.gvisor.app import open_driver
 from sandmeshd.drivers.engine.gvisor.settings import GvisorSettings
+from sandmeshd.drivers.kubernetes.cluster.canary import is_gvisor
 from sandmeshd.drivers.node.records import Folders, Record
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, leftovers, remote, subject_of
@@ -54,6 +56,8 @@ async def test_the_kernel_inside_is_gvisors(paths: MeshPaths, engine: str) -> No
         made = await driver.create_sandbox(request)
         assert "Starting gVisor" in await _kernel_log(engine, container_name(paths.mesh_id, "sb_kernel"))
         inside = await run(made.sandbox, "cat /proc/version")
+        async with open_link(made.sandbox) as link:
+            assert is_gvisor(link.hello.result().kernel)
     assert inside.stdout.startswith("Linux version")
     assert platform.version() not in inside.stdout
 

@@ -27,6 +27,8 @@ BY_THE_LINK: tuple[Requirement, ...] = (
 )
 """What depends on how agents are reached."""
 
+SUITE = (*CORE, networks.a_named_host_is_reached_and_no_other, networks.a_changed_grant_holds_at_once)
+
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 DEMO_SECONDS = 300.0
 OURS = "app.kubernetes.io/managed-by=sandmesh"
@@ -40,7 +42,7 @@ def subject(request: pytest.FixtureRequest, cluster: Cluster, paths: MeshPaths) 
     return subject_of(cluster, settings, request.param(settings))
 
 
-@pytest.mark.parametrize("requirement", CORE, ids=lambda requirement: requirement.__name__)
+@pytest.mark.parametrize("requirement", SUITE, ids=lambda each: each.__name__)
 async def test_conformance(requirement: Requirement, subject: Subject) -> None:
     await requirement(subject)
 

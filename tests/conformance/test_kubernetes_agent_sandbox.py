@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable, SandboxStartFailed
 from sandmeshd.drivers.conformance import Requirement, calls, lifecycle, limits, networks, refusals
@@ -24,6 +28,7 @@ from sandmeshd.runtime.paths import MeshPaths
 from tests.cluster import NAMESPACE, USER_TOKEN, Cluster
 from tests.conformance.agent_sandbox import LABEL, PODS, Controller, agent_sandbox, place, request
 from tests.conformance.clusters import direct, leftovers, processes, settings_of, subject_of
+from tests.environments import environment_of
 
 pytestmark = [pytest.mark.needs("root", "docker", "kubernetes"), pytest.mark.timeout(600)]
 
@@ -161,3 +166,53 @@ async def test_templates_that_would_not_fit_are_refused_at_the_start_with_what_t
     with pytest.raises(RuntimeUnavailable, match="SANDMESH_KUBERNETES_BIRTH_IDENTITY"):
         async with direct(without)():
             pass
+
+
+CLIENT = "k8s-agent-sandbox==1.0.8"
+SEES = """
+import json, sys
+from k8s_agent_sandbox import SandboxClient
+
+namespace, claim = sys.argv[1:]
+client = SandboxClient()
+found = {"listed": claim in client.list_all_sandboxes(namespace)}
+found["pool"] = client.get_sandbox_claim_warmpool_name(claim, namespace)
+adopted = client.create_sandbox("python", namespace, 60, claim_name=claim, adopt_existing=True)
+found["ready"] = client.k8s_helper.wait_for_claim_ready(claim, namespace, 60)
+found["same"] = client.get_sandbox(claim, namespace).sandbox_id == adopted.sandbox_id == found["ready"]
+found["address"] = adopted.get_pod_ip()
+own = client.create_sandbox("python", namespace, 120)
+found["beside"] = own.sandbox_id != adopted.sandbox_id
+client.delete_sandbox(own.claim_name, namespace)
+found["deleted"] = own.claim_name
+print(json.dumps(found))
+"""
+
+
+async def test_the_projects_own_client_sees_a_claim_of_ours_as_its_own_and_has_others_beside_it(
+    cluster: Cluster, settings: KubernetesSettings, controller: Controller
+) -> None:
+    subject = subject_of(cluster, settings, direct(settings))
+    python = await asyncio.to_thread(environment_of, CLIENT, with_own=False)
+    variables = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    async with direct(settings)() as driver, subject.sandbox(driver) as sandbox:
+        claim = object_name(subject.mesh_id, sandbox.sandbox_id)
+        program = await asyncio.create_subprocess_exec(
+            *(str(python), "-c", SEES, NAMESPACE, claim),
+            env={**variables, "KUBECONFIG": str(cluster.kubeconfig)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, failed = await program.communicate()
+        assert program.returncode == 0, failed.decode()
+        seen = json.loads(output.splitlines()[-1])
+        found = await request(cluster, "GET", place("sandboxclaims", claim))
+        assert seen.pop("ready") == found["status"]["sandbox"]["name"]
+        assert seen.pop("address") == found["status"]["sandbox"]["podIPs"][0]
+        assert seen.pop("deleted")
+        assert seen == {"listed": True, "pool": "python", "same": True, "beside": True}
+        # What others claim is no sandbox of the mesh, whose own goes on.
+        listed = await driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=subject.mesh_id))
+        assert [one.sandbox_id for one in listed.sandboxes] == [sandbox.sandbox_id]
+        assert (await run(sandbox, "echo here")).stdout == "here\n"
+    assert leftovers(cluster, subject.mesh_id) == set()

@@ -83,7 +83,9 @@ async def test_a_namespace_that_admits_only_a_lower_posture_is_refused_and_says_
     settings = settings_of(cluster, paths)
     for level in ("baseline", "restricted"):
         async with pod_security(cluster, level):
-            with pytest.raises(RuntimeUnavailable, match=rf"NET_ADMIN.*; it admits {level} ones.*: kubectl label"):
+            with pytest.raises(
+                RuntimeUnavailable, match=rf"NET_ADMIN.*; it admits {level} ones.*: set .*_POSTURE={level}, or"
+            ):
                 await _opened(settings)
     assert leftovers(cluster, paths.mesh_id) == set()
     assert cluster.names("networkpolicies", selector(paths.mesh_id), "/apis/networking.k8s.io/v1") == []

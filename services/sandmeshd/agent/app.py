@@ -138,7 +138,9 @@ def _part_of(rlimit: int, most: int) -> int:
 
 
 def _dispatcher(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Dispatcher:
-    identity = Identity(config.sandbox_id, config.agent_token, VERSION)
+    kernel = os.uname()
+    seen = f"{kernel.sysname} {kernel.release} {kernel.version}"
+    identity = Identity(config.sandbox_id, config.agent_token, VERSION, seen)
     has_ttl = config.HasField("finished_call_ttl")
     retention = Retention(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if has_ttl else Retention()
     max_seconds = config.call_timeout.ToNanoseconds() / 1e9 if config.HasField("call_timeout") else None

@@ -58,12 +58,13 @@ class AgentLink(asyncio.Protocol):
         self._last_channel = 0
         self._writable = asyncio.Event()
         self._writable.set()
-        self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.hello: asyncio.Future[pb.AgentHello] = asyncio.get_running_loop().create_future()
+        """The agent's first frame."""
 
     @property
     def open(self) -> bool:
         """Whether hellos were exchanged and the link holds."""
-        return self._hello.done() and self.error is None
+        return self.hello.done() and self.error is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; `send_hello` sends the first frame."""
@@ -75,7 +76,7 @@ class AgentLink(asyncio.Protocol):
         try:
             for message in self._buffer.feed(data):
                 frame = pb.FromAgent.FromString(message)
-                if not self._hello.done():
+                if not self.hello.done():
                     self._check_hello(frame)
                     continue
                 subscriber = self._subscribers.get(frame.channel)
@@ -115,7 +116,7 @@ class AgentLink(asyncio.Protocol):
         """
         try:
             async with asyncio.timeout(timeout):
-                await asyncio.shield(self._hello)
+                await asyncio.shield(self.hello)
         except TimeoutError:
             self.close()
             detail = {"detail": f"no hello within {timeout:g} s"}
@@ -180,9 +181,9 @@ class AgentLink(asyncio.Protocol):
         self.error = self.error or error
         self.heartbeat.stop()
         self._writable.set()
-        if not self._hello.done():
-            self._hello.set_exception(error)
-            self._hello.exception()  # it is in `error` too, for those who do not wait for the hello
+        if not self.hello.done():
+            self.hello.set_exception(error)
+            self.hello.exception()  # it is in `error` too, for those who do not wait for the hello
         subscribers, self._subscribers = self._subscribers, {}
         for subscriber in subscribers.values():
             subscriber.on_lost(self)
@@ -199,7 +200,7 @@ class AgentLink(asyncio.Protocol):
             spoken = f"protocol {frame.hello.protocol}, not {frames.LINK_PROTOCOL}"
             self.fail(ProtocolMismatch(f"the agent of {self.sandbox_id} speaks {spoken}"))
         else:
-            self._hello.set_result(None)
+            self.hello.set_result(frame.hello)
             self.heartbeat.start()
 
 

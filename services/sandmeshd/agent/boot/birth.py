@@ -29,12 +29,19 @@ def unpack(born: str, directory: str, user: int) -> None:
 def prepare(line: str, directory: str, user: int) -> None:
     """Write the configuration of an agent that waits for the rest, where its runtime shares nothing with it.
 
+    A container that does not start as uid 0 has one uid for all, and its volumes are for anybody.
+
     Raises:
         OSError: The container's file system is read-only, or CHOWN is not there.
     """
     os.makedirs(os.path.dirname(directory), exist_ok=True)  # noqa: PTH103, PTH120 - pathlib is a slow import
+    line_file = f"{directory}/{NAMES[0]}"
+    if os.geteuid():
+        os.makedirs(directory, 0o700, exist_ok=True)  # noqa: PTH103 - as above
+        _write(f"{line}\n".encode(), line_file, os.geteuid())
+        return
     _make(directory)
-    _write(f"{line}\n".encode(), f"{directory}/{NAMES[0]}")
+    _write(f"{line}\n".encode(), line_file)
     _hand_over(directory, user)
 
 
@@ -67,11 +74,11 @@ def _copy(source: str, target: str) -> None:
         _write(file.read(), target)
 
 
-def _write(data: bytes, target: str) -> None:
+def _write(data: bytes, target: str, owner: int = AGENT_ID) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         while data:
             data = data[os.write(descriptor, data) :]
-        os.fchown(descriptor, AGENT_ID, AGENT_ID)
+        os.fchown(descriptor, owner, owner)
     finally:
         os.close(descriptor)

@@ -26,10 +26,12 @@ def enter(
 ) -> tuple[dict[str, str], socket.socket, bool]:
     """Switch to the agent's uid, fork the process that becomes the zygote, and open the agent's files.
 
-    `shut_in` is the uid that may not use the container's network, and the port of the agent: "1000,8571"; empty: the
-    container has no network. `born` is the directory of the files where the driver shares none: see `birth`. `waits` is
-    the line that configures an agent whose other configuration comes later; it is no secret. Such a container's network
-    is its cloud's to shut, so it need not have NET_ADMIN.
+    `shut_in` is the uid that may not use the container's network, and the port of the agent: "1000,8571"; without the
+    port others than the agent see to that; empty: the container has no network. `born` is the directory of the files
+    where the driver shares none: see `birth`. `waits` is the line that configures an agent whose other configuration
+    comes later; it is no secret. Such a container's network is its cloud's to shut, so it need not have NET_ADMIN. One
+    that does not start as uid 0 has one uid for all, which must be that of user code: its agent must wait, since user
+    code could read whatever its runtime shared.
 
     Returns: the options that name the agent's descriptors, the socket to the zygote, and whether the zygote is
     configured; otherwise the agent must configure it.
@@ -37,14 +39,14 @@ def enter(
     Raises:
         OSError: The container lacks the directory, its files or the capabilities.
     """
-    if shut_in:
+    user, _, port = shut_in.partition(",")
+    if port:
         with suppress(*([OSError] if waits else [])):
-            import_module("sandmeshd.agent.network.routing").block_outbound(*map(int, shut_in.split(",")))
+            import_module("sandmeshd.agent.network.routing").block_outbound(int(user), int(port))
     if born:
-        import_module("sandmeshd.agent.boot.birth").unpack(born, directory, int(shut_in.split(",", maxsplit=1)[0]))
+        import_module("sandmeshd.agent.boot.birth").unpack(born, directory, int(user))
     if waits:
-        user = int(shut_in.split(",", maxsplit=1)[0])
-        import_module("sandmeshd.agent.boot.birth").prepare(waits, directory, user)
+        import_module("sandmeshd.agent.boot.birth").prepare(waits, directory, int(user))
     if syscalls.passes_on_capabilities():
         users.become_agent()
         options, message = _options(directory), _zygote_config(directory)

@@ -33,6 +33,7 @@ class Identity:
     sandbox_id: str
     agent_token: str = field(repr=False)
     version: str
+    kernel: str = ""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ class Link(FramedLink):
             self.close()
             return
         self._authenticated = True
-        hello_back = pb.AgentHello(protocol=LINK_PROTOCOL, sandbox_id=identity.sandbox_id, version=identity.version)
+        hello_back = pb.AgentHello(
+            protocol=LINK_PROTOCOL, sandbox_id=identity.sandbox_id, version=identity.version, kernel=identity.kernel
+        )
         self.write(pb.FromAgent(channel=message.channel, hello=hello_back).SerializeToString())
 
     def _request(self, message: pb.ToAgent, body: str | None) -> None:

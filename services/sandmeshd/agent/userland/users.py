@@ -3,6 +3,9 @@
 The agent begins as uid 0 with the capabilities that it gives up here; from then on no process has uid 0. It and the
 zygote keep three: SETUID and SETGID to become user code, KILL to end it. Where the kernel passes no capabilities on to
 programs, the zygote's begins as uid 0, too, and leaves it the same way before any user code runs.
+
+An agent that begins as another uid has no capabilities, and user code has that uid, too: what the agent knows is in its
+memory alone, which is closed to others.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ _KEPT = (_KILL, _SETGID, _SETUID)
 
 
 def become_agent() -> None:
-    """Leave uid 0 with the three capabilities, and no way to others.
+    """Leave uid 0, where this process has it, with the three capabilities, and no way to others.
 
     Raises:
         OSError: One of them, or SETPCAP to limit them, is not there.
     """
+    if os.geteuid():
+        return
     kept = sum(1 << capability for capability in _KEPT)
     syscalls.set_capabilities(kept | 1 << _SETPCAP, kept)
     syscalls.bound_capabilities()
@@ -36,7 +41,7 @@ def become_agent() -> None:
 
 def pass_on_capabilities() -> None:
     """Keep the agent's capabilities in the zygote's interpreter; one that starts as uid 0 has them anyway."""
-    if os.geteuid() == 0:
+    if os.geteuid() != AGENT_ID:
         return
     for capability in _KEPT:
         syscalls.pass_on_capability(capability)
@@ -44,7 +49,8 @@ def pass_on_capabilities() -> None:
 
 def become_user(user: int) -> None:
     """Turn this fresh child of the zygote into user code, for good."""
-    os.setgroups([])
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
+    if os.getuid() != user:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
     syscalls.clear_capabilities()

@@ -14,14 +14,17 @@ from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Resolver
 from sandmeshd.drivers.kubernetes.agent_sandbox.pools import open_pools
 from sandmeshd.drivers.kubernetes.cluster.admission import check_admission
+from sandmeshd.drivers.kubernetes.cluster.canary import Canaries
 from sandmeshd.drivers.kubernetes.cluster.credentials import open_cluster
 from sandmeshd.drivers.kubernetes.cluster.lease import held_lease
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
 from sandmeshd.drivers.kubernetes.cluster.rights import check_rights, needed_rights
 from sandmeshd.drivers.kubernetes.driver import KubernetesDriver, World
+from sandmeshd.drivers.kubernetes.mesh_identity import MeshIdentity, passing_identity
 from sandmeshd.drivers.kubernetes.names import selector
 from sandmeshd.drivers.kubernetes.planner import Planner
 from sandmeshd.drivers.kubernetes.policy import apply_policy
+from sandmeshd.drivers.kubernetes.proofs import prove
 from sandmeshd.drivers.kubernetes.reach import Reach
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.templates import Templates
@@ -48,13 +51,15 @@ async def open_driver(
         reach = Reach(cluster, _sockets(settings, cluster))
         await check_rights(cluster, needed_rights(settings, forwards=reach.forwards))
         found = Templates(settings, cluster, load_templates() if templates is None else templates)
-        await found.check_class(settings.runtime_class)
-        planner = Planner(settings, found, filters.user, await open_pools(settings, cluster))
+        handler = await found.handler(settings.runtime_class)
+        planner = Planner(settings, found, filters.user, await _identity(settings, cluster))
         if not settings.warm_pools:
             # First: it tells whether the namespace exists, which a list does not.
-            await check_admission(cluster, planner.example())
+            await check_admission(cluster, planner.examples(), settings.posture)
             await apply_policy(cluster, settings.paths.mesh_id)
         lease = await stack.enter_async_context(held_lease(cluster, settings.paths.mesh_id, settings.node_id))
+        if not settings.warm_pools:
+            planner.proofs = await prove(settings, Canaries(settings, cluster, found.any_image()), handler)
         watcher = PodWatcher(cluster, selector(settings.paths.mesh_id), planner.kind)
         world = World(cluster, watcher, reach, lease, await _version(cluster))
         driver = KubernetesDriver(settings, world, planner)
@@ -70,6 +75,12 @@ async def open_driver(
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
                 await reach.close_all()
+
+
+async def _identity(settings: KubernetesSettings, cluster: Cluster) -> MeshIdentity | None:
+    if settings.warm_pools:
+        return await open_pools(settings, cluster)
+    return passing_identity() if settings.posture == "restricted" else None
 
 
 def _sockets(settings: KubernetesSettings, cluster: Cluster) -> Path | None:

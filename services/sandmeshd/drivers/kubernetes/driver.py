@@ -62,7 +62,8 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         self._lease = world.lease
         self._planner = planner
         self._version = world.version
-        self._able = enforceable(world.version, "pool" if settings.warm_pools else settings.workspace)
+        where = "pool" if settings.warm_pools else settings.workspace
+        self._able = enforceable(world.version, where, planner.proofs)
         self._records = Records(cluster, settings.paths.mesh_id, planner.kind)
         view = View(settings.paths.mesh_id, self._records, watcher, world.reach)
         super().__init__(NAME, settings.paths.mesh_id, view, watcher)
@@ -93,7 +94,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
             name=NAME,
             node_id=self._settings.node_id,
             runtime_version=f"Kubernetes {self._version[0]}.{self._version[1]}, namespace {self._cluster.namespace}",
-            capabilities=capabilities(self._able),
+            capabilities=capabilities(self._able, self._settings.posture, self._planner.proofs.isolation),
             templates=self._planner.templates.describe(),
         )
 

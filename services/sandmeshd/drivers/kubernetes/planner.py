@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +10,10 @@ from sandmesh.api.sandbox.v1.sandbox_pb2 import SandboxSpec
 from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.kubernetes.agent_sandbox.claims import CLAIMS, claim
 from sandmeshd.drivers.kubernetes.kinds import PODS
+from sandmeshd.drivers.kubernetes.mesh_identity import MeshIdentity
 from sandmeshd.drivers.kubernetes.names import object_name
-from sandmeshd.drivers.kubernetes.pod import AGENT_DIRECTORY, AGENT_PORT, pod
+from sandmeshd.drivers.kubernetes.pod import AGENT_DIRECTORY, AGENT_PORT, POSTURES, pod
+from sandmeshd.drivers.kubernetes.proofs import NOTHING
 from sandmeshd.drivers.kubernetes.requirements import enforced
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.start import Plan
@@ -32,19 +33,21 @@ class Planner:
         settings: KubernetesSettings,
         templates: Templates,
         user_filter: bytes,
-        birth: ssl.SSLContext | None = None,
+        identity: MeshIdentity | None = None,
     ) -> None:
-        """`birth` shows the mesh's certificate to agents in warm pools; None: each sandbox is a pod of its own."""
-        self._birth = birth
-        self.kind = PODS if birth is None else CLAIMS
+        """`identity` is what agents wait for that have no configuration in their pods; None: theirs have it."""
+        self._identity = identity
+        self.kind = CLAIMS if settings.warm_pools else PODS
+        self.proofs = NOTHING
         self._settings = settings
         self._user_filter = user_filter
         self.templates = templates
 
-    def example(self) -> dict[str, Any]:
-        """Return the pod of a sandbox that there is not, to ask the cluster about."""
-        spec = SandboxSpec(template="base")
-        return pod(self._settings, "example", spec, self.templates.any_image(), self._settings.runtime_class)
+    def examples(self) -> dict[str, dict[str, Any]]:
+        """Return the pod of a sandbox that there is not in each posture, to ask the cluster about."""
+        spec, image = SandboxSpec(template="base"), self.templates.any_image()
+        each = {name: self._settings.model_copy(update={"posture": name}) for name in POSTURES}
+        return {name: pod(own, "example", spec, image, own.runtime_class) for name, own in each.items()}
 
     async def plan(self, request: pb.CreateSandboxRequest, template: Template, able: Mapping[str, str]) -> Plan:
         """Return the plan of a sandbox.
@@ -54,26 +57,35 @@ class Planner:
         """
         runtime_class = await self.templates.runtime_class(template)
         # Its endpoint is known only once the pod has an address.
-        sandbox = shared.new_sandbox(request, "", enforced(request.spec.limits, able))
+        sandbox = shared.new_sandbox(request, "", enforced(request.spec.limits, able, self._settings.posture))
         config = shared.agent_config(sandbox, AGENT_DIRECTORY, template)
         config.fencing_token = request.fencing_token
         config.seccomp_filter = self._user_filter
-        config.user_id = shared.USER_ID
+        config.user_id, config.max_processes = shared.USER_ID, request.spec.limits.pids
         config.listen, config.tls_file = f"tls://0.0.0.0:{AGENT_PORT}", f"{AGENT_DIRECTORY}/{TLS}"
         shared.let_out(sandbox, config, template, self._settings.egress)
-        rule = "routing rule in its namespace"
-        sandbox.enforced["network"] = sandbox.enforced["network"].replace("own namespace", rule)
+        sandbox.enforced["network"] = sandbox.enforced["network"].replace("own namespace", self._walls())
         identity = new_identity()
         image = self.templates.image(template)
         name = object_name(self._settings.paths.mesh_id, request.sandbox_id)
         record = Record(sandbox, request.fencing_token)
-        if self._birth is not None:
-            body = claim(self._settings.paths.mesh_id, sandbox, self._pool(template, runtime_class))
+        birth, files = None, {**agent_files(config), TLS: identity.pem}
+        if self._identity is not None:
             config.tls_file, config.tls_identity = "", identity.pem
-            return Plan(record, name, self.kind, body, image, {}, identity, (config, self._birth))
-        body = pod(self._settings, request.sandbox_id, request.spec, image, runtime_class)
-        files = {**agent_files(config), TLS: identity.pem}
-        return Plan(record, name, self.kind, body, image, files, identity)
+            birth, files = (config, self._identity.context), {}
+        if self._settings.warm_pools:
+            body = claim(self._settings.paths.mesh_id, sandbox, self._pool(template, runtime_class))
+        else:
+            pin = self._identity.pin if self._identity else ""
+            body = pod(self._settings, request.sandbox_id, request.spec, image, runtime_class, pin)
+        handler = await self.templates.handler(runtime_class)
+        return Plan(record, name, self.kind, body, image, files, identity, birth, runtime_class, handler)
+
+    def _walls(self) -> str:
+        """Return what keeps user code from its pod's network."""
+        found = self.proofs.network_policy
+        rule = [] if self._settings.posture != "full" else ["routing rule in its namespace"]
+        return ", ".join([*rule, *([f"NetworkPolicy, {found.value}"] if found else [])])
 
     def _pool(self, template: Template, runtime_class: str) -> str:
         if runtime_class:

@@ -8,6 +8,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.api import requirements
 from sandmeshd.drivers.egress import MODES
+from sandmeshd.drivers.kubernetes.proofs import NOTHING, Proofs
 from sandmeshd.drivers.node.agent_config import USER_ID
 
 NAME = "kubernetes"
@@ -15,30 +16,39 @@ MEMORY_VOLUMES = (1, 22)
 """The version from which a kubelet gives a volume in memory its size."""
 
 
-def enforceable(version: tuple[int, int], workspace: str) -> dict[str, str]:
+def enforceable(version: tuple[int, int], workspace: str, proofs: Proofs = NOTHING) -> dict[str, str]:
     """Return the limits that a cluster enforces, and how; `workspace` is the setting of that name, or "pool"."""
     if workspace == "pool":
         # The rest is the operator's template's.
         return {"file": "rlimit"}
     limits = {"memory": "the pod's limit: what exceeds it may end the sandbox", "cpu": "the pod's limit"}
+    if proofs.single_process_oom is not None:
+        limits["memory"] = (
+            f"the pod's limit, which ends the process that exceeds it ({proofs.single_process_oom.value})"
+        )
     limits["file"] = "rlimit"
+    if proofs.user_namespaces is not None:
+        # Elsewhere the kernel counts a uid's processes over all pods of a machine.
+        limits["pids"] = f"rlimit in a user namespace of its own ({proofs.user_namespaces.value})"
     if workspace == "volume":
         return {**limits, "disk": "a volume of its own"}
     # Older kubelets take a size for a wish: the volume is as large as the memory.
     return {**limits, "disk": "a volume in memory"} if version >= MEMORY_VOLUMES else limits
 
 
-def capabilities(able: Mapping[str, str]) -> pb.Capabilities:
+def capabilities(able: Mapping[str, str], posture: str = "full", isolation: str = "namespaces") -> pb.Capabilities:
     """Return the driver's capabilities."""
-    return pb.Capabilities(limits=able, network_modes=MODES, separate_user=True, isolation="namespaces")
+    separate = posture != "restricted"
+    return pb.Capabilities(limits=able, network_modes=MODES, separate_user=separate, isolation=isolation)
 
 
-def enforced(limits: sandbox_pb2.Limits, able: Mapping[str, str]) -> dict[str, str]:
+def enforced(limits: sandbox_pb2.Limits, able: Mapping[str, str], posture: str) -> dict[str, str]:
     """Return what enforces each limit and boundary of a sandbox; "no" if nothing does."""
     values = requirements.limit_values(limits)
     enforcers = {name: able.get(name, "no") if value else "no" for name, value in values.items()}
     filters = "the runtime's seccomp, and sandmesh's on top"
-    boundaries = {"root": "read-only", "capabilities": "none", "system calls": filters, "user": f"uid {USER_ID}"}
+    user = f"uid {USER_ID}, as its agent" if posture == "restricted" else f"uid {USER_ID}"
+    boundaries = {"root": "read-only", "capabilities": "none", "system calls": filters, "user": user}
     return {**enforcers, **boundaries}
 
 

@@ -25,6 +25,18 @@ class KubernetesSettings(DriverSettings):
     runtime_class: str = Field(default="", validation_alias="SANDMESH_KUBERNETES_RUNTIME_CLASS")
     """The RuntimeClass of sandboxes whose template names none; by default the cluster's own runtime."""
 
+    posture: Literal["full", "baseline", "restricted"] = Field(
+        default="full", validation_alias="SANDMESH_KUBERNETES_POSTURE"
+    )
+    """What a sandbox's pod may: "full" has NET_ADMIN, to shut user code out of the pod's network; "baseline" and
+    "restricted" are what Pod Security admits by these names, and need a NetworkPolicy that is enforced."""
+
+    declared: tuple[Literal["network-policy", "single-process-oom", "user-namespaces"], ...] = Field(
+        default=(), validation_alias="SANDMESH_KUBERNETES_DECLARED"
+    )
+    """What the cluster can, as ["user-namespaces"]: a pod tries it at the driver's start, which fails where it shows
+    the contrary. Of "network-policy", "single-process-oom" and "user-namespaces"."""
+
     reach: Literal["", "pods", "port-forward"] = Field(default="", validation_alias="SANDMESH_KUBERNETES_REACH")
     """How agents are reached: at their "pods" addresses, the default in the cluster, or by the API server's
     "port-forward", the default elsewhere. Gateways are on the driver's machine then."""

@@ -20,6 +20,7 @@ from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster, Resource
 from sandmeshd.drivers.kubernetes.kinds import Kind
 from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.proofs import check_kernel
 from sandmeshd.drivers.kubernetes.reach import Reach
 from sandmeshd.drivers.kubernetes.reasons import NEVER, NO_IMAGE, Waiting, gone_detail, state_of, waiting_for
 from sandmeshd.drivers.kubernetes.records import Records
@@ -55,6 +56,8 @@ class Plan:
     identity: Identity
     birth: tuple[agent_pb2.AgentConfig, ssl.SSLContext] | None = None
     """What an agent that waits is told, and what shows it the mesh's certificate; None: its pod has it."""
+    runtime_class: str = ""
+    handler: str = ""
 
 
 class Starter:
@@ -87,7 +90,9 @@ class Starter:
             sandbox.endpoint = tls_endpoint(str(pod["status"]["podIP"]), AGENT_PORT, plan.identity.pin)
             await self._reach.open(plan.name, self._watcher.pod_name(plan.name))
             reached = self._reached(plan)
-            await self._wait_for_agent(plan, reached)
+            kernel = await self._wait_for_agent(plan, reached)
+            check_kernel(plan.runtime_class, plan.handler, kernel)
+            sandbox.enforced["kernel"] = reached.enforced["kernel"] = kernel
             sandbox.state = reached.state = pb.RUNTIME_STATE_RUNNING
             await self._records.write(plan.record, str(pod["metadata"]["uid"]))
             return reached
@@ -153,10 +158,11 @@ class Starter:
         message = f"the image {plan.image} cannot be used: {detail}; {fix}"
         raise TemplateBuildFailed(message, {"detail": detail, "fix": fix})
 
-    async def _wait_for_agent(self, plan: Plan, reached: pb.RuntimeSandbox) -> None:
+    async def _wait_for_agent(self, plan: Plan, reached: pb.RuntimeSandbox) -> str:
+        """Return the kernel that the agent sees, once it answers."""
         try:
             async with asyncio.timeout(self._settings.start_timeout):
-                while not await self._answers(plan, reached):
+                while (kernel := await self._answers(plan, reached)) is None:
                     pod = self._watcher.find(plan.name)
                     state, detail = (
                         state_of(pod) if pod else (pb.RUNTIME_STATE_ENDED, self._watcher.why_gone(plan.name))
@@ -169,9 +175,13 @@ class Starter:
             how = "the API server's port-forward" if self._reach.forwards else "the cluster's pods"
             why = f"its agent did not answer at {where}: the driver must reach {how} (SANDMESH_KUBERNETES_REACH)"
             raise self._failed(plan, why, await self.last_output(plan.name)) from None
+        return kernel
 
-    async def _answers(self, plan: Plan, reached: pb.RuntimeSandbox) -> bool:
-        """Return whether the agent answers; one that waits is told before which sandbox it is."""
+    async def _answers(self, plan: Plan, reached: pb.RuntimeSandbox) -> str | None:
+        """Return the kernel that the agent sees, None if it does not answer.
+
+        One that waits is told before which sandbox it is.
+        """
         if plan.birth is not None:
             # It may not be there yet; or it was born, and the answer was lost.
             with suppress(SandboxLost):
@@ -231,10 +241,9 @@ class _Progress:
         return f"no machine could take it within {seconds:g} s: {self._last.message}"
 
 
-async def _answers(sandbox: pb.RuntimeSandbox) -> bool:
-    """Return whether the agent answers."""
+async def _answers(sandbox: pb.RuntimeSandbox) -> str | None:
     try:
-        async with open_link(sandbox, ATTEMPT_SECONDS):
-            return True
+        async with open_link(sandbox, ATTEMPT_SECONDS) as link:
+            return link.hello.result().kernel
     except SandboxLost:
-        return False
+        return None

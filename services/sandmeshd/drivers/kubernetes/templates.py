@@ -33,7 +33,7 @@ class Templates:
         self._settings = settings
         self._cluster = cluster
         self._templates = templates
-        self._classes: set[str] = set()
+        self._classes: dict[str, str] = {}
 
     def find(self, name: str) -> Template:
         """Return a template by name.
@@ -48,8 +48,10 @@ class Templates:
         return image_of(template, self._templates, self._settings)
 
     def any_image(self) -> str:
-        """Return the name of the image of some template."""
-        return next((self.image(template) for template in self._templates.values()), "base")
+        """Return the name of the image of some template: `base`, which the others' begin with, if it is there."""
+        first = next(iter(self._templates.values()), None)
+        template = self._templates.get("base", first)
+        return self.image(template) if template else "base"
 
     def describe(self) -> list[pb.TemplateInfo]:
         """Return the templates as drivers report them: machines pull images as pods are placed on them."""
@@ -73,20 +75,21 @@ class Templates:
             raise CapabilityMissing(message, {"needs": listed, "template": template.name})
         own = template.runtime_config.get(CLASS)
         name = self._settings.runtime_class if own is None else str(json.loads(own))
-        await self.check_class(name)
+        await self.handler(name)
         return name
 
-    async def check_class(self, name: str) -> None:
-        """Check that the cluster has a RuntimeClass.
+    async def handler(self, name: str) -> str:
+        """Return the handler of a RuntimeClass, empty for the cluster's own runtime.
 
         Raises:
             RuntimeUnavailable: As `runtime_class`.
         """
         if not name or name in self._classes:
-            return
+            return self._classes.get(name, "")
         found, _ = await self._cluster.list(CLASSES)
-        self._classes = {str(one["metadata"]["name"]) for one in found}
+        self._classes = {str(one["metadata"]["name"]): str(one.get("handler") or "") for one in found}
         if name not in self._classes:
             known = ", ".join(sorted(self._classes))
             fix = f"create it, or choose one of {known}" if known else "create it: the cluster has none"
             raise RuntimeUnavailable(f"the cluster has no RuntimeClass {name}: {fix}", {"fix": fix, "known": known})
+        return self._classes[name]

@@ -67,22 +67,26 @@ class AgentHello(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    KERNEL_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """The protocol that the agent speaks."""
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     version: _builtins.str
     """The release that the agent is from."""
+    kernel: _builtins.str
+    """The kernel that the agent saw at its start, as uname has it: "Linux 6.18.5 #1 SMP ...". Empty in older agents."""
     def __init__(
         self,
         *,
         protocol: _builtins.int = ...,
         sandbox_id: _builtins.str = ...,
         version: _builtins.str = ...,
+        kernel: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["protocol", b"protocol", "sandbox_id", b"sandbox_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernel", b"kernel", "protocol", b"protocol", "sandbox_id", b"sandbox_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

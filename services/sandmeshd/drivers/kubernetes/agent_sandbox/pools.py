@@ -10,16 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
-
-from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.agentlink.birth import load_mesh_identity
 from sandmeshd.drivers.kubernetes.agent_sandbox.claims import VERSION
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT, POSTURE
+from sandmeshd.drivers.kubernetes.mesh_identity import MeshIdentity
+from sandmeshd.drivers.kubernetes.pod import AGENT_PORT, POSTURE, waiting_arguments
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
-from sandmeshd.drivers.node.agent_config import USER_ID, encode_config
 
 BIRTH_SECONDS = 10 * 365 * 24 * 3600
 """How long a pod of a warm pool waits for its sandbox: longer than any does, since nothing says who replaces it."""
@@ -27,19 +24,15 @@ BIRTH_SECONDS = 10 * 365 * 24 * 3600
 
 def arguments(pin: str) -> list[str]:
     """Return the arguments that a template's container must have to wait for the mesh with a certificate."""
-    birth = agent_pb2.Birth(certificate_sha256=pin, timeout=Duration(seconds=BIRTH_SECONDS))
-    line = encode_config(agent_pb2.AgentConfig(listen=f"tcp://0.0.0.0:{AGENT_PORT}", birth=birth)).decode().strip()
-    return ["--shut-in", f"{USER_ID},{AGENT_PORT}", "--waits", line]
+    return waiting_arguments(pin, BIRTH_SECONDS, shut=True)
 
 
-async def open_pools(settings: KubernetesSettings, cluster: Cluster) -> ssl.SSLContext | None:
-    """Return what shows the mesh's certificate to agents in warm pools, None where there are no such pools.
+async def open_pools(settings: KubernetesSettings, cluster: Cluster) -> MeshIdentity:
+    """Return what shows the mesh to agents in warm pools.
 
     Raises:
         RuntimeUnavailable: The certificate cannot be read, or as `check_pools`.
     """
-    if not settings.warm_pools:
-        return None
     path = settings.birth_identity or Path()
     try:
         identity = await asyncio.to_thread(load_mesh_identity, path)
@@ -49,7 +42,7 @@ async def open_pools(settings: KubernetesSettings, cluster: Cluster) -> ssl.SSLC
         message = f"the mesh's certificate for warm pools cannot be read ({error}): {fix}"
         raise RuntimeUnavailable(message, {"fix": fix}) from None
     await check_pools(cluster, settings.warm_pools, pin)
-    return identity
+    return MeshIdentity(identity, pin)
 
 
 def certificate_pin(pem: str) -> str:
