@@ -21,6 +21,8 @@ UNREAD = (
     *("pandas/tests", "numpy/f2py/tests", "numpy/typing/tests", "matplotlib/mpl-data/sample_data"),
     # Beside the same in Python, for whoever edits fonts.
     "fontTools/**/*.so",
+    # It takes a setuptools of before 2022, and a compiler.
+    "numpy/distutils",
     # Completion knows the standard library and what is installed without these.
     *("jedi/third_party/typeshed/stubs", "jedi/third_party/django-stubs"),
 )
@@ -28,7 +30,7 @@ UNREAD = (
 
 _RARELY = (
     *("fontTools", "pygments/lexers/(?!_|python)", "pygments/styles/(?!_|default)", "wcwidth/table_grapheme_overrides"),
-    *("numpy/distutils", "numpy/f2py", "mpl_toolkits", "matplotlib/(?:sphinxext|testing|tests)"),
+    *("numpy/f2py", "mpl_toolkits", "matplotlib/(?:sphinxext|testing|tests)"),
     "matplotlib/backends/(?:_backend_(?:gtk|tk)|qt_editor|backend_(?:cairo|gtk|macosx|nbagg|pgf|ps|qt|tk|web|wx))",
     *("IPython/(?:sphinxext|testing)", "prompt_toolkit/contrib", "pandas/core/_numba", "pandas/io/sas"),
     *("pydantic", "packaging/licenses", "pip/_vendor/pkg_resources", "urllib3/contrib/emscripten"),
