@@ -41,7 +41,7 @@ class Limits:
 
 PACKAGES: Final[Mapping[str, Limits]] = {
     # 16, 9, 55, and a room above all for the adapters of other frameworks, which use public names alone.
-    "sandmesh": Limits(17, 10, 59),
+    "sandmesh": Limits(17, 10, 60),
     "sandmeshd": Limits(),
     "sandmeshd.agent": Limits(13, 11, 50),
     "sandmeshd.allocator": Limits(),

@@ -10,7 +10,7 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, WorkspaceDirRefused
-from sandmeshd.drivers.node.host_directories import Rules, opened
+from sandmeshd.drivers.node.mounts.host_directories import Rules, opened
 from sandmeshd.runtime.paths import MeshPaths
 
 OTHER = os.geteuid() + 4321

@@ -19,8 +19,8 @@ from sandmeshd.drivers.bubblewrap.probe import SWITCHES
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.interpreter import choose_interpreter
+from sandmeshd.drivers.node.mounts.training_data import find_data
 from sandmeshd.drivers.node.subordinate import find_subordinate
-from sandmeshd.drivers.node.training_data import find_data
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import settings_for
 from sandmeshd.runtime.descriptors import FIX as FIX_DESCRIPTORS

@@ -23,7 +23,7 @@ from sandmeshd.cli.terminal.output import print_json, print_table
 
 if TYPE_CHECKING:
     from sandmesh import TrainingSandboxAsync
-    from sandmeshd.drivers.node.training_data import TrainingData
+    from sandmeshd.drivers.node.mounts.training_data import TrainingData
 
 training_commands = typer.Typer(
     help="List the tasks of training environments, run episodes, and give data to those that need it.",
@@ -147,7 +147,7 @@ async def _prepare(environment: str, data: Path) -> TrainingData:
     # The services take a second to import, which help and completion need not wait for.
     from sandmeshd.cli.config.config_file import find_config  # noqa: PLC0415
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
-    from sandmeshd.drivers.node.training_data import prepare_data  # noqa: PLC0415
+    from sandmeshd.drivers.node.mounts.training_data import prepare_data  # noqa: PLC0415
 
     paths = read_settings(find_config(None, os.environ, Path.cwd())).paths
     paths.make()

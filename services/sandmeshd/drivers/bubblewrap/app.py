@@ -23,8 +23,8 @@ from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
-from sandmeshd.drivers.bubblewrap.system import bind_system
 from sandmeshd.drivers.bubblewrap.systems import Systems
+from sandmeshd.drivers.bubblewrap.systems.binds import bind_system
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter
 from sandmeshd.drivers.bubblewrap.zygotes import Zygotes

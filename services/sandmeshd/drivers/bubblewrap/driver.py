@@ -23,11 +23,11 @@ from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.bubblewrap.zygote_start import shared_variables
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import check_alive
-from sandmeshd.drivers.node.host_directories import opened
+from sandmeshd.drivers.node.mounts.host_directories import opened
+from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.process_driver import ProcessDriver
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder
-from sandmeshd.drivers.node.volumes import opened_volumes
 from sandmeshd.runtime.full_disk import full_disk_explained
 
 

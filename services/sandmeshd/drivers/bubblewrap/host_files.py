@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sandmeshd.drivers.node.host_files import granted, refused
+from sandmeshd.drivers.node.mounts.host_files import granted, refused
 
 
 def bind_host_files(mounts: Mapping[str, str], uid: int) -> Sequence[str]:

@@ -18,8 +18,8 @@ from sandmeshd.drivers.bubblewrap.requirements import check_template, supports
 from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import Step, is_complete
+from sandmeshd.drivers.node.mounts.user_view import template_mounts
 from sandmeshd.drivers.node.records import Folder
-from sandmeshd.drivers.node.user_view import template_mounts
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template

@@ -26,11 +26,11 @@ from sandmeshd.drivers.engine.start import Starter
 from sandmeshd.drivers.node.agent_config import USER_ID, WORKSPACE
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver, check_alive
-from sandmeshd.drivers.node.host_directories import WorkspaceDir, opened
+from sandmeshd.drivers.node.mounts.host_directories import WorkspaceDir, opened
+from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, read_record
 from sandmeshd.drivers.node.removal import discard
-from sandmeshd.drivers.node.volumes import opened_volumes
 from sandmeshd.runtime.full_disk import full_disk_explained
 
 SETTLED_SECONDS = 0.5

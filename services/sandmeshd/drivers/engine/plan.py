@@ -20,9 +20,9 @@ from sandmeshd.drivers.engine.container_config import (
 from sandmeshd.drivers.engine.images.images import Images
 from sandmeshd.drivers.engine.network import configure_listener, with_network
 from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.node.mounts.training_data import data_mounts
+from sandmeshd.drivers.node.mounts.user_view import template_mounts
 from sandmeshd.drivers.node.records import Folder, Record
-from sandmeshd.drivers.node.training_data import data_mounts
-from sandmeshd.drivers.node.user_view import template_mounts
 from sandmeshd.templates import Template
 
 

@@ -13,8 +13,8 @@ from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.engine.links import PORTS, Link, LinkChoice, check_address, check_ports
 from sandmeshd.drivers.engine.runtimes import DOCKER, RuntimeProfile
 from sandmeshd.drivers.node.agent_config import USER_ID
-from sandmeshd.drivers.node.host_directories import Rules
-from sandmeshd.drivers.node.host_files import granted
+from sandmeshd.drivers.node.mounts.host_directories import Rules
+from sandmeshd.drivers.node.mounts.host_files import granted
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 

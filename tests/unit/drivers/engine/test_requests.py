@@ -25,7 +25,7 @@ from sandmeshd.drivers.engine.links import Link
 from sandmeshd.drivers.engine.requirements import check, default_memory
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.node.host_directories import opened
+from sandmeshd.drivers.node.mounts.host_directories import opened
 from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.paths import MeshPaths
 from tests.ordinary import ORDINARY_UID

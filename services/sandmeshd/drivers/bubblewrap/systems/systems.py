@@ -14,8 +14,8 @@ from pathlib import Path
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.system import GENERATED
 from sandmeshd.drivers.bubblewrap.systems import archive, host, root
+from sandmeshd.drivers.bubblewrap.systems.binds import GENERATED
 from sandmeshd.drivers.node.builds import Step, building, is_being_built, is_complete
 from sandmeshd.drivers.node.interpreter import VERSION, Interpreter
 from sandmeshd.drivers.node.readability import can_read, open_to_all

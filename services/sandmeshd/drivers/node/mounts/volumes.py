@@ -13,8 +13,8 @@ from typing import Final
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable
 from sandmeshd.drivers.node.agent_config import WORKSPACE
-from sandmeshd.drivers.node.host_directories import WorkspaceDir
-from sandmeshd.drivers.node.host_files import taken_by
+from sandmeshd.drivers.node.mounts.host_directories import WorkspaceDir
+from sandmeshd.drivers.node.mounts.host_files import taken_by
 
 NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,128}")
 MOST: Final = 16

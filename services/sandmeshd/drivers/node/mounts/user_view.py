@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from sandmeshd.drivers.node.agent_config import USER_ID, USER_PROGRAMS
+from sandmeshd.drivers.node.mounts.training_data import data_mounts
 from sandmeshd.drivers.node.readability import open_to_all
 from sandmeshd.drivers.node.removal import remove_tree
-from sandmeshd.drivers.node.training_data import data_mounts
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template
 
