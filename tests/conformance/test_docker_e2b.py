@@ -1,31 +1,70 @@
-"""E2B's own clients against a mesh on an engine, by the programs that they run on bubblewrap too."""
+"""Other systems' own clients against a mesh on an engine, by the programs that they run on bubblewrap too."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from sandmesh.mesh import MeshAsync
 from tests.environments import environment_of
-from tests.mesh.e2b_world import open_world
+from tests.mesh.e2b_world import World, open_world
 from tests.mesh.test_e2b_clients import CLIENTS, EXAMPLES
+from tests.npm import install
 
-pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]
+
+PROGRAMS = ("sandbox.py", "interpreter.py", "pauses.py", "templates.py", "newest.py", "volumes.py")
+LAST = ("every call answered", "replies are the same")
 
 
-async def test_e2bs_clients_work_on_an_engine_as_they_do_on_bubblewrap(engine: str) -> None:
-    python = await asyncio.to_thread(environment_of, *CLIENTS, with_own=False)
-    async with open_world(driver="docker", docker_url=engine) as world:
-        for name in ("sandbox.py", "interpreter.py", "pauses.py", "templates.py"):
-            # The image base has no Node.js.
-            own = {"E2B_API_KEY": await world.key(name.replace(".", "-")), "WITHOUT_NODE": "1"}
-            process = await asyncio.create_subprocess_exec(
-                *(str(python), str(EXAMPLES / name)),
-                env={**os.environ, **world.mesh.e2b, **own},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            out, err = await asyncio.wait_for(process.communicate(), 240)
-            assert (process.returncode, out.decode().splitlines()[-1:]) == (0, ["every call answered"]), err.decode()
+async def answers(*program: str, **variables: str) -> None:
+    """Run a program to its end."""
+    process = await asyncio.create_subprocess_exec(
+        *program, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 240)
+    said = out.decode()
+    assert (process.returncode, any(line in said for line in LAST)) == (0, True), said + err.decode()
+
+
+async def token_of(world: World, user: str) -> str:
+    """Make a user's token."""
+    async with MeshAsync(world.mesh.addresses[0]) as client:
+        return (await client.tokens.create(user)).secret
+
+
+async def test_other_systems_clients_work_on_an_engine_as_they_do_on_bubblewrap(engine: str, tmp_path: Path) -> None:
+    doors = {"agentscope": True, "swerex": True, "sandboxfusion": True}
+    python = str(await asyncio.to_thread(environment_of, *CLIENTS, with_own=False))
+    node = tmp_path / "node"
+    shutil.copytree(EXAMPLES / "node", node, ignore=shutil.ignore_patterns("node_modules"))
+    await asyncio.to_thread(install, node, "npm")
+    async with open_world(driver="docker", docker_url=engine, **doors) as world:
+        # The image base has no Node.js.
+        own = {**world.mesh.e2b, "WITHOUT_NODE": "1"}
+        for name in PROGRAMS:
+            key = await world.key(name.replace(".", "-"))
+            await answers(python, str(EXAMPLES / name), E2B_API_KEY=key, **own)
+        for name in ("sandbox.mjs", "templates.mjs"):
+            await answers("node", str(node / name), E2B_API_KEY=await world.key(name.replace(".", "-")), **own)
+        await of_doors(world)
+
+
+async def of_doors(world: World) -> None:
+    """Run the programs of the doors whose clients need an address and a token."""
+    folder, url = EXAMPLES.parent, world.url
+    python = await asyncio.to_thread(environment_of, "agentscope-runtime==1.1.6.post2")
+    token = await token_of(world, "agentscope")
+    await answers(str(python), str(folder / "agentscope" / "runtime.py"), BASE_URL=url, BEARER_TOKEN=token)
+    python = await asyncio.to_thread(environment_of, "swe-rex==1.4.0", "aiohttp")
+    token = await token_of(world, "swerex")
+    await answers(str(python), str(folder / "swerex" / "runtime.py"), BASE_URL=url, TOKEN=token, TERM="dumb")
+    python = await asyncio.to_thread(environment_of, "sandbox-fusion==0.3.7")
+    endpoint = url.replace("://", f"://x:{await token_of(world, 'sandboxfusion')}@")
+    program = str(folder / "sandboxfusion" / "run.py")
+    await answers(str(python), program, ENDPOINT=endpoint, LANGUAGES="python bash perl")

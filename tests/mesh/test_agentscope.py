@@ -71,6 +71,38 @@ async def test_the_unmodified_package_needs_an_address_and_a_token_alone(world: 
     assert (process.returncode, out.decode().splitlines()[-1:]) == (0, ["every call answered"]), err.decode()
 
 
+async def test_training_environments_answer_the_unmodified_package(world: World) -> None:
+    python = await asyncio.to_thread(environment_of, PACKAGE)
+    environment = {**os.environ, "BASE_URL": world.url, "BEARER_TOKEN": await world.token("trainer")}
+    program = (str(python), str(EXAMPLES / "training.py"))
+    process = await asyncio.create_subprocess_exec(
+        *program, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 300)
+    assert (process.returncode, out.decode().splitlines()[-1:]) == (0, ["every call answered"]), err.decode()
+
+
+async def test_the_routes_of_a_sandboxs_own_server_are_behind_the_proxy(world: World, ada: str) -> None:
+    identity = (await world.call(ada, "create_from_pool", sandbox_type="base"))[1]["data"]
+    place = f"/proxy/{identity}"
+    assert await world.send("GET", f"{place}/healthz", ada) == (200, "OK")
+    status, found = await world.send("POST", f"{place}/tools/run_ipython_cell", ada, json={"code": "print(6 * 7)"})
+    assert (status, found["content"][0]["text"]) == (200, "42\n")
+    status, found = await world.send("POST", f"{place}/tools/run_shell_command", ada, json={"command": "echo here"})
+    assert (status, found["content"][0]["text"]) == (200, "here\n")
+    status, found = await world.send("GET", f"{place}/mcp/list_tools", ada)
+    assert (status, "run_shell_command" in json.dumps(found)) == (200, True)
+    call = {"tool_name": "run_shell_command", "arguments": {"command": "echo by name"}}
+    status, found = await world.send("POST", f"{place}/mcp/call_tool", ada, json=call)
+    assert (status, found["isError"]) == (200, False)
+    status, found = await world.send("POST", f"{place}/watcher/commit_changes", ada, json={})
+    assert (status, "commit_changes" in found["detail"]) == (501, True)
+    assert (await world.send("POST", f"{place}/tools/run_ipython_cell", ada, json={}))[0] == 422
+    assert (await world.send("POST", f"{place}/tools/run_ipython_cell", ada, data=b"x"))[0] == 400
+    assert (await world.send("GET", f"{place}/healthz", await world.token("eve of proxies")))[0] == 404
+    assert (await world.send("GET", f"{place}/healthz"))[0] == 401
+
+
 @pytest.mark.needs("user namespaces")
 @pytest.mark.needs("chromium")
 async def test_the_unmodified_package_shows_a_desktop_and_a_browser(world: World) -> None:

@@ -18,6 +18,7 @@ from tests.environments import environment_of
 from tests.npm import install
 from tests.unit.store.waiting import until
 
+from .e2b_reference import RUN, examples
 from .e2b_world import World, open_world
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
@@ -86,7 +87,7 @@ async def test_the_executor_of_smolagents_runs_an_agents_code_in_a_sandbox(world
     await answers(world, "smolagents", (str(python), str(EXAMPLES / "executor.py")))
 
 
-async def answers(world: World, user: str, program: tuple[str, str], **variables: str) -> None:
+async def answers(world: World, user: str, program: tuple[str, ...], **variables: str) -> None:
     """Run a program to its end with what the mesh says that clients need."""
     environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key(user.replace(".", "-")), **variables}
     process = await asyncio.create_subprocess_exec(
@@ -132,6 +133,17 @@ async def test_the_snippets_of_the_packages_own_pages_print_what_they_say(
         file.write_text(program)
         await shows(world, f"node {number}", ("node", str(file)), line)
     assert (len(python), len(node)) == (3, 3)
+
+
+async def test_the_examples_of_the_packages_reference_run_as_they_are(
+    world: World, library: Path, tmp_path: Path
+) -> None:
+    programs = examples(library)
+    for number, program in enumerate(programs):
+        (tmp_path / f"{number}.py").write_text(program)
+    files = [str(tmp_path / f"{number}.py") for number in range(len(programs))]
+    await answers(world, "reference", (sys.executable, "-c", RUN, *files), PYTHONPATH=str(library))
+    assert len(programs) >= 4, programs
 
 
 KILLED = """

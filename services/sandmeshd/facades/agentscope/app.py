@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
-from sandmeshd.facades.agentscope import workspace
+from sandmeshd.facades.agentscope import runtime, workspace
 from sandmeshd.facades.agentscope.boxes import Boxes
 from sandmeshd.facades.agentscope.desktop import Desktops
 from sandmeshd.facades.agentscope.methods import Methods
@@ -53,7 +53,7 @@ class Door:
             routes.add_post(f"/{name}", handler)
             routes.add_post(f"/{name}_async", handler)
         routes.add_route("*", "/proxy/{identity}/workspace/{path:.*}", _guarded(self._files))
-        routes.add_route("*", "/proxy/{identity}/{path:.*}", _guarded(_missing))
+        routes.add_route("*", "/proxy/{identity}/{path:.*}", _guarded(self._runtime))
         routes.add_get("/desktop/{identity}{path:(/.*)?}", _guarded(self._desktops.answer))
         routes.add_get("/health", _health)
 
@@ -77,6 +77,9 @@ class Door:
     async def _files(self, request: web.Request) -> web.StreamResponse:
         box = await self._boxes.box(bearer_token(request), request.match_info["identity"])
         return await workspace.answer(box, request)
+
+    async def _runtime(self, request: web.Request) -> web.StreamResponse:
+        return await runtime.answer(self._methods, bearer_token(request), request)
 
 
 @asynccontextmanager
@@ -139,11 +142,6 @@ def _check(name: str, value: object) -> None:
     kind, what = _KINDS.get(name, (object, ""))
     if value is not None and not isinstance(value, kind):
         raise RequestError(422, f"{name} is {what}")
-
-
-async def _missing(request: web.Request) -> web.StreamResponse:
-    bearer_token(request)
-    raise RequestError(501, f"{request.path}: this door has of sandboxes only their files")
 
 
 async def _health(_: web.Request) -> web.Response:

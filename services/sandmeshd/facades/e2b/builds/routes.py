@@ -143,14 +143,13 @@ class TemplateRoutes:
         return web.json_response({"buildID": build.build_id, "tags": tags}, status=201)
 
     async def remove_tags(self, request: web.Request) -> web.Response:
-        """Remove tags; the builds stay."""
+        """Remove tags; the builds stay. What is not there any more is removed, too, as long as one of them is."""
         found = json_object(await whole_body(request))
         name, tags = text(found, "name"), _tags(found)
         async with self._clients.client(api_key(request)) as mesh:
             template = self._catalog.template(name, await own_snapshots(mesh))
-        missing = [tag for tag in tags if template is None or tag not in template.tags]
-        if template is None or missing:
-            raise ApiError(404, f"template '{name}' has no tags {', '.join(missing)}")
+        if template is None or template.tags.keys().isdisjoint(tags):
+            raise ApiError(404, f"template '{name}' has no tags {', '.join(tags)}")
         for tag in tags:
             template.tags.pop(tag, None)
         await self._catalog.save()
