@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 FILES: Final = ("sandbox_sync/main.py", "sandbox_sync/paginator.py", "template_sync/main.py")
-GIVEN: Final = frozenset({"Sandbox", "Template", *dir(builtins)})
+KNOWN: Final = frozenset({"Sandbox", "Template", *dir(builtins)})
 """What examples use without an import of their own."""
 
 RUN: Final = """
@@ -41,4 +41,4 @@ def _is_whole(program: str) -> bool:
     names = [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Name)]
     made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    return used <= made | GIVEN and "_image(" not in program
+    return used <= made | KNOWN and "_image(" not in program

@@ -27,7 +27,16 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "e2b"
 CLIENTS = ("e2b==2.63.0", "e2b-code-interpreter==2.11.5", "e2b-desktop==2.7.2")
 PREVIOUS = ("e2b==2.21.1", "e2b-code-interpreter==2.6.2")
 PREVIOUS_NODE = Path(__file__).resolve().parents[1] / "e2b_previous"
-PROGRAMS = ("sandbox.py", "interpreter.py", "pauses.py", "templates.py", "refusals.py", "newest.py", "volumes.py")
+PROGRAMS = (
+    "sandbox.py",
+    "interpreter.py",
+    "pauses.py",
+    "templates.py",
+    "refusals.py",
+    "newest.py",
+    "volumes.py",
+    "rest.py",
+)
 SECONDS = 400
 
 

@@ -21,7 +21,7 @@ from sandmeshd.drivers.engine.images.images import Images
 from sandmeshd.drivers.engine.network import configure_listener, with_network
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.mounts.training_data import data_mounts
-from sandmeshd.drivers.node.mounts.user_view import template_mounts
+from sandmeshd.drivers.node.mounts.user_view import image_mounts
 from sandmeshd.drivers.node.records import Folder, Record
 from sandmeshd.templates import Template
 
@@ -80,7 +80,7 @@ class Planner:
         image = self._images.name_of(template)
         container = container_config(settings, folder, request.spec, image, bool(config.egress_port), shared)
         if not settings.link.remote:
-            container["HostConfig"]["Mounts"] += bind_data(template_mounts(template, settings.paths))
+            container["HostConfig"]["Mounts"] += bind_data(image_mounts(template, settings.paths))
         container["HostConfig"]["Tmpfs"] |= scratch_directories(container, template.scratch)
         name = container_name(settings.paths.mesh_id, folder.sandbox_id)
         plan = Plan(folder, record, config, container, name, sum(request.ports))

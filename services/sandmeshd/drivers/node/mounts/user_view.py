@@ -41,6 +41,14 @@ if [ $# -eq 0 ]; then
 fi
 exec "$@"
 """
+_IN_ENVIRONMENT: Final = """#!/bin/sh
+# Login shells of an image know nothing of the environment that other programs have first in PATH.
+for place in "$VIRTUAL_ENV" /opt/env; do
+    [ -x "$place/bin/{0}" ] && exec "$place/bin/{0}" "$@"
+done
+echo "there is no {0}" >&2
+exit 127
+"""
 _GATEWAY: Final = """#!/bin/sh
 # The servers were started with the sandbox, by names that its maker gave; this keeps the token that opens them.
 if [ -z "$MCP_SERVERS" ]; then
@@ -65,6 +73,14 @@ def template_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, st
     return [*data_mounts(template, paths), *_user_mounts(template, paths)]
 
 
+def image_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]:
+    """Return them for sandboxes of an image, whose login shells look for programs where its system says."""
+    found = template_mounts(template, paths)
+    own = next((real for real, place in found if place == USER_PROGRAMS), None)
+    folders = () if own is None else (own, own.with_name("image"))
+    return [*found, *((one, f"/usr/local/bin/{one.name}") for folder in folders for one in sorted(folder.iterdir()))]
+
+
 def _user_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]:
     if not template.user:
         return []
@@ -85,17 +101,22 @@ def _files(user: str) -> dict[str, str]:
     )
     groups = ("root:x:0:", f"sudo:x:27:{user}", f"{user}:x:{USER_ID}:", "agent:x:900:", "nogroup:x:65534:")
     texts = {"passwd": "\n".join(accounts), "group": "\n".join(groups)}
-    return {name: f"{text}\n" for name, text in texts.items()} | {"bin/sudo": _SUDO, "bin/mcp-gateway": _GATEWAY}
+    return {name: f"{text}\n" for name, text in texts.items()} | {
+        "bin/sudo": _SUDO,
+        "bin/mcp-gateway": _GATEWAY,
+        "image/python": _IN_ENVIRONMENT.format("python"),
+        "image/pip": _IN_ENVIRONMENT.format("pip"),
+    }
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
     """Write a folder as a whole; where another process was first, its own is used."""
     fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-    (fresh / "bin").mkdir(parents=True)
     for name, text in files.items():
         path = fresh / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        path.chmod(0o755 if path.parent.name == "bin" else 0o644)
+        path.chmod(0o644 if path.parent == fresh else 0o755)
     open_to_all(fresh)
     try:
         fresh.rename(folder)

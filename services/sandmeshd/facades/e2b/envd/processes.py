@@ -90,15 +90,18 @@ async def update(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-async def stream_input(guest: Guest, request: web.Request) -> web.Response:
-    """Write to a process's input what comes as a stream."""
+async def stream_input(guest: Guest, request: web.Request) -> web.StreamResponse:
+    """Write to a process's input what comes as a stream; the answer is a stream of one message."""
     selected: dict[str, Any] = {}
     async for message in connect.read_messages(request):
         if "start" in message:
             selected = _object(message, "start")
         elif "data" in message:
             await send_input(guest, selected | _object(message, "data"))
-    return connect.reply({})
+    response = connect.ResponseStream(request)
+    await response.open()
+    await response.send({})
+    return await response.end()
 
 
 async def _start(guest: Guest, request: web.Request, found: dict[str, Any]) -> Running:

@@ -1,0 +1,131 @@
+"""Runs programs of a client's with its own Python, and prints as JSON what each of its public methods did.
+
+`python scripts/door_calls.py e2b PROGRAM...`: it is started by `scripts/door_tables.py`, with what programs need in the
+environment. A method is `answered` where any call of it returned, else `raised`, else `not called`.
+"""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import json
+import runpy
+import sys
+import threading
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+CLIENTS: dict[str, dict[str, str]] = {
+    "e2b": {
+        "Sandbox": "e2b.Sandbox",
+        "sandbox.files": "e2b.sandbox_sync.filesystem.filesystem.Filesystem",
+        "sandbox.commands": "e2b.sandbox_sync.commands.command.Commands",
+        "CommandHandle": "e2b.sandbox_sync.commands.command_handle.CommandHandle",
+        "sandbox.pty": "e2b.sandbox_sync.commands.pty.Pty",
+        "sandbox.git": "e2b.sandbox_sync.git.Git",
+        "Template": "e2b.Template",
+        "Volume": "e2b.Volume",
+        "Secret": "e2b.Secret",
+        "of the code interpreter": "e2b_code_interpreter.Sandbox",
+    },
+    "agentscope": {
+        "BaseSandbox": "agentscope_runtime.sandbox.BaseSandbox",
+        "FilesystemSandbox": "agentscope_runtime.sandbox.FilesystemSandbox",
+        "TrainingSandbox": "agentscope_runtime.sandbox.TrainingSandbox",
+        "SandboxService": "agentscope_runtime.engine.services.sandbox.SandboxService",
+        "SandboxManager": "agentscope_runtime.sandbox.manager.SandboxManager",
+    },
+    "swerex": {"RemoteRuntime": "swerex.runtime.remote.RemoteRuntime"},
+    "sandboxfusion": {"sandbox_fusion": "sandbox_fusion"},
+}
+"""Whose public methods are listed, by how the page calls each."""
+
+
+class Calls:
+    """What methods did, by the code of their functions."""
+
+    def __init__(self, owners: dict[str, str]) -> None:
+        self.did: dict[tuple[str, str], str] = {}
+        self._of_code: dict[CodeType, tuple[str, str]] = {}
+        for shown, path in owners.items():
+            for name, functions in _public(_load(path)):
+                self.did[shown, name] = "not called"
+                self._of_code |= {one.__code__: (shown, name) for one in functions}
+
+    def trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        """Note a call: see sys.settrace."""
+        del event, argument
+        place = self._of_code.get(frame.f_code)
+        return None if place is None else self._local(place)
+
+    def _local(self, place: tuple[str, str]) -> Any:
+        def note(frame: FrameType, event: str, argument: object) -> Any:
+            del argument
+            if event == "return":
+                # An exception that leaves a function is a return, too, but of another instruction.
+                last = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+                returned = last.startswith(("RETURN", "YIELD", "SEND"))
+                if returned or self.did[place] != "answered":
+                    self.did[place] = "answered" if returned else "raised"
+            return note
+
+        return note
+
+
+def _load(path: str) -> Any:
+    try:
+        return importlib.import_module(path)
+    except ImportError:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+def _public(owner: Any) -> list[tuple[str, list[FunctionType]]]:
+    """Return the public methods of a class, or functions of a module, with the functions behind each."""
+    if isinstance(owner, type):
+        package = owner.__module__.partition(".")[0]
+        classes = [one for one in owner.__mro__ if one.__module__.partition(".")[0] == package]
+        found = {name: value for one in reversed(classes) for name, value in vars(one).items()}
+    else:
+        found = {name: getattr(owner, name) for name in dir(owner)}
+        found = {name: one for name, one in found.items() if isinstance(one, FunctionType)}
+    listed = [(name, _functions(value)) for name, value in sorted(found.items()) if not name.startswith("_")]
+    # What only writes down a recipe asks a mesh for nothing.
+    return [(name, functions) for name, functions in listed if functions and not name.startswith("from_")]
+
+
+def _functions(value: Any) -> list[FunctionType]:
+    if isinstance(value, FunctionType):
+        inner = getattr(value, "__wrapped__", None)
+        return [value, *(_functions(inner) if inner is not None else [])]
+    if isinstance(value, staticmethod | classmethod):
+        return _functions(value.__func__)
+    if isinstance(value, type | property | str | int | float | None.__class__):
+        return []
+    try:
+        parts = list(vars(value).values())
+    except TypeError:
+        return []
+    wrapped = [part for part in parts if isinstance(part, FunctionType | classmethod | staticmethod)]
+    return [one for part in wrapped for one in _functions(part)]
+
+
+def main() -> None:
+    """Run the programs, and print what was found."""
+    client, *programs = sys.argv[1:]
+    calls = Calls(CLIENTS[client])
+    said = sys.stdout
+    sys.stdout = sys.stderr
+    for program in programs:
+        threading.settrace(calls.trace)
+        sys.settrace(calls.trace)
+        try:
+            runpy.run_path(program, run_name="__main__")
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]  # as its documentation has it
+    json.dump([[*place, did] for place, did in calls.did.items()], said)
+
+
+if __name__ == "__main__":
+    main()
