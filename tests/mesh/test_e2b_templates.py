@@ -140,7 +140,7 @@ async def test_a_tag_is_at_one_build_and_moves(world: World, ada: dict[str, str]
         ({"steps": [{"type": "USER", "args": ["nobody"]}]}, "nobody"),
         ({"steps": [{"type": "WORKDIR", "args": ["/app"]}]}, "code 1"),
         ({"steps": [{"type": "COPY", "args": ["a", "/opt/a"], "filesHash": "a" * 64}]}, "/home/user"),
-        ({"steps": [{"type": "COPY", "args": ["a", "a", "root"], "filesHash": "a" * 64}]}, "root"),
+        ({"steps": [{"type": "COPY", "args": ["a", "a", "ada"], "filesHash": "a" * 64}]}, "ada"),
         ({"steps": [{"type": "COPY", "args": ["a", "a"], "filesHash": "a" * 64}]}, "not uploaded"),
     ],
 )
