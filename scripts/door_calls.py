@@ -13,7 +13,7 @@ import runpy
 import sys
 import threading
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, Final, cast
 
 CLIENTS: dict[str, dict[str, str]] = {
     "e2b": {
@@ -94,19 +94,22 @@ def _public(owner: Any) -> list[tuple[str, list[FunctionType]]]:
     return [(name, functions) for name, functions in listed if functions and not name.startswith("from_")]
 
 
+_WRAPPERS: Final[tuple[Any, ...]] = (staticmethod, classmethod)
+
+
 def _functions(value: Any) -> list[FunctionType]:
     if isinstance(value, FunctionType):
         inner = getattr(value, "__wrapped__", None)
         return [value, *(_functions(inner) if inner is not None else [])]
-    if isinstance(value, staticmethod | classmethod):
+    if isinstance(value, _WRAPPERS):
         return _functions(value.__func__)
     if isinstance(value, type | property | str | int | float | None.__class__):
         return []
     try:
-        parts = list(vars(value).values())
+        parts = [*cast("dict[str, object]", vars(value)).values()]
     except TypeError:
         return []
-    wrapped = [part for part in parts if isinstance(part, FunctionType | classmethod | staticmethod)]
+    wrapped = [part for part in parts if isinstance(part, (FunctionType, *_WRAPPERS))]
     return [one for part in wrapped for one in _functions(part)]
 
 
@@ -123,7 +126,7 @@ def main() -> None:
             runpy.run_path(program, run_name="__main__")
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]  # as its documentation has it
+            threading.settrace(None)  # type: ignore[arg-type,unused-ignore]  # as its documentation has it
     json.dump([[*place, did] for place, did in calls.did.items()], said)
 
 

@@ -74,7 +74,7 @@ class Load:
     """Calls that were made one after the other, and those that failed."""
 
     calls: int = 0
-    failures: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list[str])
     slowest: float = 0.0
 
 

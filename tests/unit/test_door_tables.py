@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
+
+from scripts.door_tables import BEGIN, END, replaced, table
 
 from tests.mesh.test_e2b_clients import CLIENTS
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from door_tables import BEGIN, END, replaced, table  # noqa: E402 - a program, and no package
-
 ROW = re.compile(r"\| [^|]+ \| [^|]+ \| [^|]+ \| [^|]+ \|")
 
 
