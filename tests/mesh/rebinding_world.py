@@ -95,13 +95,15 @@ def enter() -> None:
     """Have a network of one interface, and names from the name server here."""
     for command in ("ip link set lo up", f"ip address add {SITE}/32 dev lo"):
         subprocess.run(command.split(), check=True)
-    folder = Path(tempfile.mkdtemp(prefix="sm-"))
-    for name, text in (
-        ("resolv.conf", "nameserver 127.0.0.1\noptions attempts:1\n"),
-        ("nsswitch.conf", "hosts: dns\n"),
-    ):
-        (folder / name).write_text(text)
-        subprocess.run(["/bin/mount", "--bind", str(folder / name), str(Path("/etc", name).resolve())], check=True)
+    # What is mounted stays when its own name is gone.
+    with tempfile.TemporaryDirectory(prefix="sm-") as folder:
+        for name, text in (
+            ("resolv.conf", "nameserver 127.0.0.1\noptions attempts:1\n"),
+            ("nsswitch.conf", "hosts: dns\n"),
+        ):
+            source = Path(folder, name)
+            source.write_text(text)
+            subprocess.run(["/bin/mount", "--bind", str(source), str(Path("/etc", name).resolve())], check=True)
 
 
 @asynccontextmanager

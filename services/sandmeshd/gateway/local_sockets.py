@@ -98,7 +98,7 @@ class Peer(asyncio.Protocol, ABC):
 
     def send(self, message: bytes) -> None:
         """Send a message; to a client that is gone it goes nowhere."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames.prefix(len(message)) + message)
 
     def close(self) -> None:
