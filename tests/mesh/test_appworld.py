@@ -21,6 +21,7 @@ from tests.mesh import appworld_world
 from tests.mesh.appworld_world import QUESTION, TASK
 from tests.mesh.commands import Commands
 from tests.mesh.conftest import run_mesh
+from tests.mesh.test_moving_over_training import APPWORLD, OLD, run_at
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -105,7 +106,7 @@ async def test_a_node_without_the_data_says_so_and_what_to_do(state: Path, sandm
 
 
 async def test_a_task_is_solved_by_code_and_scored_by_the_packages_own_tests(
-    state: Path, sandmesh: Commands, world: Path
+    state: Path, sandmesh: Commands, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prepare(mesh: Mesh) -> None:
         line = sandmesh.run("training", "prepare", "appworld", "--data", str(world)).out
@@ -118,6 +119,13 @@ async def test_a_task_is_solved_by_code_and_scored_by_the_packages_own_tests(
     async with run_mesh(state_directory=state) as mesh:
         await asyncio.to_thread(prepare, mesh)
         await asyncio.to_thread(play, mesh)
+        # A program of the old documentation, where AppWorld is also what a TrainingSandbox has.
+        for kind in ("APPWorldSandbox", "TrainingSandbox"):
+            program = APPWORLD.replace("with Sandbox()", f"with {kind}()")
+            names = await run_at(mesh.addresses[0], program, OLD, monkeypatch)
+            assert (names["profiles"], names["score"], names["released"]) == ([TASK], 0.0, True)
+            assert names["result"]["state"][0]["content"].strip() == "hello"
+            assert not names["result"]["is_terminated"]
 
 
 def play(mesh: Mesh) -> None:

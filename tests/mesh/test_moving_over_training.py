@@ -17,6 +17,8 @@ from tests.mesh.snippets import run
 
 OLD = {
     "BFCLSandbox": "agentscope_runtime.sandbox.box.training_box.training_box",
+    "TrainingSandbox": "agentscope_runtime.sandbox.box.training_box.training_box",
+    "APPWorldSandbox": "agentscope_runtime.sandbox.box.training_box.training_box",
     "MobileSandbox": "agentscope_runtime.sandbox",
     "MobileSandboxAsync": "agentscope_runtime.sandbox",
 }
@@ -45,6 +47,20 @@ with BFCLSandbox() as box:
     score = box.evaluate(instance, messages={{}}, params={{"sparse": True}})
     whole = box.evaluate(instance, params={{"sparse": False}})
     released = [box.release_instance(one["info"]["instance_id"]) for one in (made, other)]
+"""
+
+APPWORLD = """
+from {APPWorldSandbox} import APPWorldSandbox
+from {TrainingSandbox} import TrainingSandbox
+
+with Sandbox() as box:
+    profiles = box.get_env_profile(env_type="appworld", split="train")
+    made = box.create_instance(env_type="appworld", task_id=profiles[0])
+    instance, query = made["info"]["instance_id"], made["state"]
+    action = {{"role": "assistant", "content": "```python\\nprint('hello')\\n```"}}
+    result = box.step(instance_id=instance, action=action)
+    score = box.evaluate(instance, messages={{}}, params={{"sparse": True}})
+    released = box.release_instance(instance)
 """
 
 MOBILE = """
