@@ -28,8 +28,6 @@ pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]
 GVISOR = pytest.param("gvisor", marks=pytest.mark.needs("runsc"))
 MOST_BYTES = 900_000_000
 """The most that an image may have, uncompressed."""
-MOST_OF_XFCE = 1_060_000_000
-"""The same of `desktop`, which has XFCE and what clients start by themselves."""
 PAGES = Path(browser_pages.__file__).read_bytes()
 
 
@@ -112,7 +110,7 @@ DESKTOPS = [
 
 @pytest.mark.parametrize(("driver", "template"), DESKTOPS)
 async def test_a_desktop_takes_keys_shows_windows_and_is_started_again(driver: str, template: str, engine: str) -> None:
-    assert await image(engine, template) <= (MOST_OF_XFCE if template == "desktop" else MOST_BYTES)
+    assert await image(engine, template) <= MOST_BYTES
     async with (
         mesh_on(driver, engine) as address,
         FilesystemSandboxAsync(base_url=address, template=template, timeout=120) as box,
