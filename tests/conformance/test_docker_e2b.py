@@ -6,11 +6,13 @@ import asyncio
 import os
 import shutil
 import subprocess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from sandmesh.mesh import MeshAsync
+from tests.engine import in_full
 from tests.environments import environment_of
 from tests.mesh.e2b_world import World, open_world
 from tests.mesh.test_e2b_clients import CLIENTS, EXAMPLES
@@ -19,9 +21,6 @@ from tests.npm import install
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]
 
 PROGRAMS = ("sandbox.py", "interpreter.py", "pauses.py", "templates.py")
-WHOLE = os.environ.get("SANDMESH_TEST_DOCKER") != "short"
-"""Whether the programs of every client run, as `make docker-tests` has it, and not only those of E2B's for Python."""
-
 LAST = ("every call answered", "replies are the same")
 
 
@@ -41,15 +40,16 @@ async def token_of(world: World, user: str) -> str:
         return (await client.tokens.create(user)).secret
 
 
-async def test_e2bs_clients_work_on_an_engine_as_they_do_on_bubblewrap(engine: str) -> None:
+async def e2bs(engine: str, tmp_path: Path) -> None:
+    """Run the programs of E2B's client for Python."""
     python = str(await asyncio.to_thread(environment_of, *CLIENTS, with_own=False))
     async with open_world(driver="docker", docker_url=engine) as world:
-        for name in (*PROGRAMS, *(("newest.py", "volumes.py") if WHOLE else ())):
+        for name in (*PROGRAMS, *(("newest.py", "volumes.py") if in_full() else ())):
             await answers(python, str(EXAMPLES / name), **await of_e2b(world, name))
 
 
-@pytest.mark.skipif(not WHOLE, reason="of `make docker-tests`")
-async def test_other_systems_clients_work_on_an_engine_too(engine: str, tmp_path: Path) -> None:
+async def others(engine: str, tmp_path: Path) -> None:
+    """Run those of E2B's client for Node, and of the other doors' clients."""
     doors = {"agentscope": True, "swerex": True, "sandboxfusion": True}
     node = tmp_path / "node"
     shutil.copytree(EXAMPLES / "node", node, ignore=shutil.ignore_patterns("node_modules"))
@@ -58,6 +58,13 @@ async def test_other_systems_clients_work_on_an_engine_too(engine: str, tmp_path
         for name in ("sandbox.mjs", "templates.mjs"):
             await answers("node", str(node / name), **await of_e2b(world, name))
         await of_doors(world)
+
+
+@pytest.mark.parametrize("programs", [e2bs, others] if in_full() else [e2bs], ids=lambda programs: programs.__name__)
+async def test_other_systems_clients_work_on_an_engine_as_they_do_on_bubblewrap(
+    programs: Callable[[str, Path], Awaitable[None]], engine: str, tmp_path: Path
+) -> None:
+    await programs(engine, tmp_path)
 
 
 async def of_e2b(world: World, name: str) -> dict[str, str]:
