@@ -50,7 +50,7 @@ class View:
         self._stream.show(image)
 
     def describe(self, problem: str) -> None:
-        """Tell all who watch what is wrong; nothing if empty."""
+        """Send viewers what is wrong; an empty text means nothing is."""
         self._stream.describe({"problem": problem})
 
     async def dial(self, viewer: str, *, readonly: bool) -> socket.socket:
@@ -89,7 +89,7 @@ class _Screen:
         """Ignore it: an image is the newest whenever it is sent."""
 
     def take(self, message: dict[str, Any]) -> None:
-        """Have input carried out after what came before."""
+        """Queue input behind what came before."""
         with suppress(asyncio.QueueFull):
             self._inputs.put_nowait(message)
 

@@ -38,7 +38,7 @@ class View:
         self._follower.remove(self)
 
     def on_sent(self) -> None:
-        """Have the next image drawn."""
+        """Acknowledge the image, so that the next is drawn."""
         self._follower.acknowledge()
 
     def take(self, message: dict[str, Any]) -> None:

@@ -129,12 +129,12 @@ class Browser(asyncio.Protocol):
         transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Have the VNC server wait."""
+        """Stop reading from the VNC server."""
         if self._server is not None and self._server.transport is not None:
             self._server.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Let the VNC server go on."""
+        """Resume reading from the VNC server."""
         if self._server is not None and self._server.transport is not None:
             self._server.transport.resume_reading()
 

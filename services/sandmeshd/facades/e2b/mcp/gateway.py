@@ -96,7 +96,7 @@ class _Bridge:
         self._is_read = False
 
     async def run(self, application: Application) -> web.StreamResponse:
-        """Have it answered."""
+        """Run an ASGI application on the request, and return its response."""
         await application(self._scope(), self._receive, self._send)
         return self._response or web.Response(status=500)
 

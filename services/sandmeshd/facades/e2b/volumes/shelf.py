@@ -168,7 +168,7 @@ def _place(key: str, name: str) -> tuple[str, str]:
 
 
 async def act(box: SandboxAsync, name: str, *arguments: object) -> Any:
-    """Do something in a volume, with a path as the first argument.
+    """Run an operation in a volume, with a path as its first argument.
 
     Raises:
         OSError: The sandbox's system refuses it.
