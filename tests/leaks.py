@@ -122,7 +122,16 @@ def _mounts(temporary: Path) -> frozenset[str]:
 
 
 def _cgroups() -> frozenset[str]:
-    return frozenset(str(path) for path in cgroups() if "sandmesh" in path.name)
+    """Return the control groups of sandboxes but those in which other people's processes live."""
+    mark = mark_process()
+    return frozenset(str(path) for path in cgroups() if "sandmesh" in path.name and not has_others(path, mark))
+
+
+def has_others(cgroup: Path, mark: int) -> bool:
+    """Return whether a process without the mark lives in a control group."""
+    with suppress(OSError, ValueError):
+        return any(_soft_limit(Path("/proc") / pid) != mark for pid in (cgroup / "cgroup.procs").read_text().split())
+    return False
 
 
 def cgroups() -> Iterator[Path]:

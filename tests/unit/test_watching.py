@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -64,6 +65,19 @@ def test_what_others_had_for_a_moment_is_not_counted() -> None:
     looks = chain([with_folders("kept", "left", "theirs")], repeat(with_folders("left", "theirs too")))
     stays = leaks.settled(lambda: next(looks), with_folders("kept"), 1.5 * leaks.POLL_SECONDS)
     assert stays.left_since(with_folders("kept")) == ["folder left"]
+
+
+def test_a_control_group_in_which_somebody_elses_process_lives_is_not_counted(tmp_path: Path) -> None:
+    mark = leaks.mark_process()
+    members = tmp_path / "cgroup.procs"
+    members.write_text(f"{os.getpid()}\n")
+    assert not leaks.has_others(tmp_path, mark)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as theirs:
+        resource.prlimit(theirs.pid, resource.RLIMIT_MSGQUEUE, (mark - 1, mark - 1))
+        members.write_text(f"{os.getpid()}\n{theirs.pid}\n")
+        assert leaks.has_others(tmp_path, mark)
+        theirs.kill()
+    assert not leaks.has_others(tmp_path / "gone", mark)
 
 
 @pytest.mark.parametrize(("require", "expected"), [("", "1 skipped, 1 error"), ("all", "1 failed, 1 error")])
