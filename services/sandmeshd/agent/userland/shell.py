@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from sandmeshd.agent.userland import charts, content_blocks, exception_report, output, tables
+from sandmeshd.agent.userland import charts, content_blocks, exception_report, heap, output, tables
 
 if TYPE_CHECKING:
     # IPython is the template's, not the mesh's: type checkers see these in its place.
@@ -304,6 +304,8 @@ def warm_up(shell: Any) -> None:
     # The interpreter writes to code that it has run a few times only, and what is written each fork copies.
     exercise(shell, *["1+1"] * 10, "print(end='')", "import asyncio", "1/0", "1 +")
     _ = shell.Completer
+    heap.forget_lookups()
+    exercise(shell, "1+1", "1+1")
 
 
 def exercise(shell: Any, *cells: str) -> None:
