@@ -12,7 +12,7 @@ import os
 import subprocess
 import time
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,8 +186,13 @@ def _servers(folder: Path, address: str, daemon: Daemon, services: ServiceRange 
 
 
 @contextmanager
-def control_plane(folder: Path, services: ServiceRange | None = None) -> Generator[Cluster]:
-    """Run a cluster without a machine, with everything in a folder and the namespace of the sandboxes."""
+def control_plane(
+    folder: Path, services: ServiceRange | None = None, features: Sequence[str] = ()
+) -> Generator[Cluster]:
+    """Run a cluster without a machine, with everything in a folder and the namespace of the sandboxes.
+
+    Features that its version has but does not offer by itself are turned on.
+    """
     ports = {name: free_port() for name in ("etcd", "peer", "api", "scheduler", "controllers")}
     url = f"https://127.0.0.1:{ports['api']}"
     _write_keys(folder, *([services.api_address] if services else []))
@@ -199,7 +204,11 @@ def control_plane(folder: Path, services: ServiceRange | None = None) -> Generat
         "scheduler": _scheduler(kubeconfig, ports),
         "controllers": _controllers(folder, kubeconfig, ports),
     }
-    started = {name: Program(folder, name, command) for name, command in commands.items()}
+    gates = [f"--feature-gates={','.join(f'{one}=true' for one in features)}"] if features else []
+    started = {
+        name: Program(folder, name, [*command, *(gates if name != "etcd" else ())])
+        for name, command in commands.items()
+    }
     cluster = Cluster(url, kubeconfig, "", started["api"], Program(folder, "none", []), folder)
     try:
         started["etcd"].start()

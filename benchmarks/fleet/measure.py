@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.fleet.world import Fleet, Holding, claim_many
+from benchmarks.fleet.world import Fleet, Holding, Use, claim_many
 
 CLAIM_SCRIPTS = ("session_open", "claim", "started", "ready", "retry", "list", "failed", "leave")
 """The scripts that a claim waits for."""
@@ -34,10 +32,10 @@ class Costs:
     """The same without the driver's time."""
     requests: float
     """Requests to the store that a claim makes."""
-    commands: float
-    """Commands that the store runs for a claim and its release, those inside of scripts included."""
-    script_us: float
-    """The time of the store's scripts for the two."""
+    use: Use
+    """What a claim and its release take, without what is used while nobody claims."""
+    idle: Use
+    """What is used in a second in which nobody claims."""
     evicted: int
     refused: int
 
@@ -54,20 +52,20 @@ class Growth:
     store_bytes: float
     """The store's memory for each sandbox."""
     process_mib: float
-    """The memory of the process that all services, simulated nodes and clients share."""
+    """The memory of services, simulated nodes and clients."""
 
 
 async def growth(fleet: Fleet, claims: int, at_once: int) -> Growth:
     """Measure a fleet that is empty, fill it, and measure it again; one with sandboxes from before as it is."""
     if fleet.held:
         await _warm(fleet, at_once)
-        filled = await fleet.store_use()
+        filled = await fleet.store_bytes()
         full = await costs(fleet, fleet.held, claims, at_once)
         count = len(fleet.held)
-        a_sandbox = (filled.memory_bytes - fleet.empty_bytes) / count
-        return Growth(None, full, count / fleet.opened_seconds, a_sandbox, _resident())
+        a_sandbox = (filled - fleet.empty_bytes) / count
+        return Growth(None, full, count / fleet.opened_seconds, a_sandbox, fleet.memory_mib())
     await _warm(fleet, at_once)
-    before = await fleet.store_use()
+    before = await fleet.store_bytes()
     empty = await costs(fleet, [], claims, at_once)
     wanted = max(1, round(fleet.shape.sandboxes * FULL) - at_once)
     began = time.perf_counter()
@@ -75,11 +73,9 @@ async def growth(fleet: Fleet, claims: int, at_once: int) -> Growth:
     seconds = time.perf_counter() - began
     if len(filling) < wanted * 0.9:
         raise errors[0]
-    filled = await fleet.store_use()
+    filled = await fleet.store_bytes()
     full = await costs(fleet, filling, claims, at_once)
-    return Growth(
-        empty, full, len(filling) / seconds, (filled.memory_bytes - before.memory_bytes) / len(filling), _resident()
-    )
+    return Growth(empty, full, len(filling) / seconds, (filled - before) / len(filling), fleet.memory_mib())
 
 
 async def _warm(fleet: Fleet, at_once: int) -> None:
@@ -92,22 +88,23 @@ async def _warm(fleet: Fleet, at_once: int) -> None:
 async def costs(fleet: Fleet, held: Sequence[Holding], claims: int, at_once: int) -> Costs:
     """Claim and release so many sandboxes beside those that are held, of which some are evicted meanwhile."""
     idle = await _idle(fleet)
-    trips, use, began = fleet.round_trips(), await fleet.store_use(), time.perf_counter()
+    trips, use, began = await fleet.round_trips(), await fleet.use(), time.perf_counter()
     rate = _Rate(fleet, held)
     await rate.run(claims, at_once)
     seconds = time.perf_counter() - began
     await _settled(fleet, len(held) - len(rate.evicted))
-    spent, after = fleet.round_trips() - trips, await fleet.store_use()
-    passed = time.perf_counter() - began
+    spent, passed = await fleet.round_trips() - trips, time.perf_counter() - began
     done = len(rate.whole)
+    of_claim = Use(*((now - then) / done for now, then in zip(await fleet.use(), use, strict=True)))
+    rested = Use(*(part - rest * passed / done for part, rest in zip(of_claim, idle, strict=True)))
     return Costs(
         alive=len(held),
         claims_a_second=done / seconds,
         claim_ms=_percentiles(rate.whole),
         own_ms=_percentiles(rate.own),
         requests=_claim_requests(spent) / done,
-        commands=(after.commands - use.commands - idle[0] * passed) / done,
-        script_us=(after.script_seconds - use.script_seconds - idle[1] * passed) / done * 1e6,
+        use=rested,
+        idle=idle,
         evicted=len(rate.evicted),
         refused=rate.refused,
     )
@@ -153,12 +150,12 @@ class _Rate:
         self.evicted.append(one)
 
 
-async def _idle(fleet: Fleet, seconds: float = 3.0) -> tuple[float, float]:
-    """Return the store's commands and script seconds of a second in which nobody claims."""
-    before, began = await fleet.store_use(), time.perf_counter()
+async def _idle(fleet: Fleet, seconds: float = 3.0) -> Use:
+    """Return what is used in a second in which nobody claims."""
+    before, began = await fleet.use(), time.perf_counter()
     await asyncio.sleep(seconds)
-    after, passed = await fleet.store_use(), time.perf_counter() - began
-    return (after.commands - before.commands) / passed, (after.script_seconds - before.script_seconds) / passed
+    after, passed = await fleet.use(), time.perf_counter() - began
+    return Use(*((now - then) / passed for now, then in zip(after, before, strict=True)))
 
 
 async def _settled(fleet: Fleet, alive: int) -> None:
@@ -175,8 +172,3 @@ def _claim_requests(spent: Counter[str]) -> int:
 def _percentiles(seconds: Sequence[float]) -> tuple[float, float]:
     ordered = sorted(seconds)
     return statistics.median(ordered) * 1e3, ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] * 1e3
-
-
-def _resident() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import random
 import time
 from collections import Counter
@@ -11,30 +12,22 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
+from benchmarks.fleet.node_server import serve_nodes
 from benchmarks.fleet.nodes import PRICE, TEMPLATE, Behaviour, SimulatedNode
+from benchmarks.fleet.services import Services, open_services, resident_mib, service_process, store_settings
 from sandmesh.api.driver.v1 import driver_pb2
-from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmesh.errors import SandmeshError
 from sandmesh.shared.wire_errors import translated
-from sandmeshd.allocator import AllocatorSettings, open_allocator
-from sandmeshd.auth.channels import open_channel
+from sandmeshd.allocator import AllocatorSettings
 from sandmeshd.auth.principal import session_key
-from sandmeshd.auth.projects import Projects
-from sandmeshd.auth.servicer import TokenServicer
-from sandmeshd.auth.token_records import TokenRecords
-from sandmeshd.broker import BrokerSettings, open_broker
-from sandmeshd.gateway import GatewaySettings, open_gateway
-from sandmeshd.runtime.rpc.local_channel import local_channel
-from sandmeshd.runtime.rpc.registrations import audit_service, sandbox_service, session_service, token_service
-from sandmeshd.store import Store, StoreSettings, open_store
-from sandmeshd.tenants.audit.records import AuditRecords
-from sandmeshd.tenants.audit.servicer import AuditServicer
+from sandmeshd.store import open_store
 
 CLAIM_SECONDS = 120.0
 USERS = 1_000
@@ -54,15 +47,20 @@ class Shape:
     """How many sandboxes the nodes have from before, whose records the first allocator rebuilds when it opens."""
     cost_per_day: float = 0.0
     """A cap on the day's costs, which each claim checks."""
+    apart: bool = False
+    """Each allocator, with its broker and gateway, is a process of its own, which calls the nodes over gRPC."""
 
 
-@dataclass(frozen=True)
-class StoreUse:
-    """What the store has done so far: commands, those inside of scripts included, and the time of all scripts."""
+class Use(NamedTuple):
+    """What was done and used so far: commands of the store, those inside of scripts included, and seconds."""
 
-    commands: int
+    commands: float
     script_seconds: float
-    memory_bytes: int
+    store_cpu: float
+    services_cpu: float
+    """Of allocators, brokers and gateways in processes of their own."""
+    rest_cpu: float
+    """Of nodes and clients, and of services that share their process."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,7 @@ class Fleet:
         self,
         shape: Shape,
         nodes: Sequence[SimulatedNode],
-        stores: Sequence[Store],
-        gateways: Sequence[session_pb2_grpc.SessionServiceAsyncStub],
+        services: Sequence[Services],
         server: Redis,
         held: Sequence[Holding] = (),
     ) -> None:
@@ -94,9 +91,8 @@ class Fleet:
         """How long the first allocator took to open, records that it rebuilt included."""
         self.empty_bytes = 0
         """The store's memory before that."""
-        self.stores = stores
-        self._by_id = {node.node_id: node for node in nodes}
-        self._gateways = gateways
+        self._services = services
+        self.by_id = {node.node_id: node for node in nodes}
         # redis-py leaves the arguments of info untyped.
         self._server: Any = server
         self._numbers = itertools.count()
@@ -124,11 +120,11 @@ class Fleet:
             await self._gateway().ReleaseSession(request, timeout=CLAIM_SECONDS)
 
     def _gateway(self) -> session_pb2_grpc.SessionServiceAsyncStub:
-        return self._gateways[next(self._turns) % len(self._gateways)]
+        return self._services[next(self._turns) % len(self._services)].gateway
 
     def node_of(self, held: Holding) -> SimulatedNode:
         """Return the node that a sandbox is on."""
-        return self._by_id[held.sandbox.node_id]
+        return self.by_id[held.sandbox.node_id]
 
     def some(self, held: Sequence[Holding], count: int) -> list[Holding]:
         """Return so many, drawn at random, or all where they are fewer."""
@@ -138,23 +134,32 @@ class Fleet:
         """End a sandbox from outside."""
         self.node_of(held).evict(held.sandbox.sandbox_id)
 
-    def round_trips(self) -> Counter[str]:
+    async def round_trips(self) -> Counter[str]:
         """Return how often each script or command was sent to the store, by all services."""
         total: Counter[str] = Counter()
-        for store in self.stores:
-            total += store.round_trips
+        for one in self._services:
+            total += await one.round_trips()
         return total
 
-    async def store_use(self) -> StoreUse:
-        """Return what the store's server counts of itself."""
-        stats = await self._server.info("commandstats")
-        memory = await self._server.info("memory")
+    async def use(self) -> Use:
+        """Return what the store's server counts of itself, and the processors' time of all processes."""
+        stats, cpu = await self._server.info("commandstats"), await self._server.info("cpu")
         scripts = [value for name, value in stats.items() if name in ("cmdstat_evalsha", "cmdstat_eval")]
-        return StoreUse(
+        return Use(
             commands=sum(int(value["calls"]) for value in stats.values()),
             script_seconds=sum(int(value["usec"]) for value in scripts) / 1e6,
-            memory_bytes=int(memory["used_memory"]),
+            store_cpu=float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]),
+            services_cpu=sum(one.cpu_seconds() for one in self._services),
+            rest_cpu=time.process_time(),
         )
+
+    async def store_bytes(self) -> int:
+        """Return the store's memory."""
+        return int((await self._server.info("memory"))["used_memory"])
+
+    def memory_mib(self) -> float:
+        """Return the memory of all processes but the store's."""
+        return sum(resident_mib(pid) for pid in {os.getpid(), *(one.pid for one in self._services)})
 
 
 @asynccontextmanager
@@ -173,20 +178,23 @@ async def open_fleet(shape: Shape, folder: Path, **settings: object) -> AsyncGen
         }
     )
     held = populate(nodes, shape.recovered)
-    spec = StoreSettings(
-        mesh_id="fleet", directory=folder / "store", socket=folder / "store.sock", outlives_machine=False
-    )
     async with AsyncExitStack() as stack:
-        stores = [await stack.enter_async_context(open_store(spec)) for _ in range(shape.allocators)]
-        server: Redis = Redis(unix_socket_path=str(spec.socket))
+        enter = stack.enter_async_context
+        store = await enter(open_store(store_settings(folder)))
+        server: Redis = Redis(unix_socket_path=str(store_settings(folder).socket))
         stack.push_async_callback(server.aclose)
-        gateways: list[session_pb2_grpc.SessionServiceAsyncStub] = []
-        fleet = Fleet(shape, nodes, stores, gateways, server, held)
-        fleet.empty_bytes = (await fleet.store_use()).memory_bytes
+        services: list[Services] = []
+        fleet = Fleet(shape, nodes, services, server, held)
+        fleet.empty_bytes = await fleet.store_bytes()
         began = time.perf_counter()
-        for number, store in enumerate(stores):
-            address = f"unix://{folder}/gateway-{number}"
-            gateways.append(await _services(stack, own, store, nodes, address))
+        if shape.apart:
+            await enter(serve_nodes(nodes, folder))
+        for number in range(shape.allocators):
+            if shape.apart:
+                services.append(await enter(service_process(own, [*fleet.by_id], folder, number)))
+            else:
+                mine = store if not number else await enter(open_store(store_settings(folder)))
+                services.append(await enter(open_services(own, mine, fleet.by_id, folder, number)))
             fleet.opened_seconds = fleet.opened_seconds or time.perf_counter() - began
         yield fleet
 
@@ -215,26 +223,6 @@ def populate(nodes: Sequence[SimulatedNode], count: int) -> list[Holding]:
         sandbox = sandbox_pb2.Sandbox(sandbox_id=made.sandbox_id, node_id=node.node_id)
         held.append(Holding(user, session, sandbox))
     return held
-
-
-async def _services(
-    stack: AsyncExitStack, own: AllocatorSettings, store: Store, nodes: Sequence[SimulatedNode], address: str
-) -> session_pb2_grpc.SessionServiceAsyncStub:
-    """Open an allocator, a broker and a gateway; return a stub over a socket of the gateway."""
-    drivers = {node.node_id: node for node in nodes}
-    allocator = await stack.enter_async_context(open_allocator(own, store, drivers))
-    leases = local_channel([sandbox_service(allocator)])
-    broker = await stack.enter_async_context(
-        open_broker(BrokerSettings(), store, sandbox_pb2_grpc.SandboxServiceStub(leases))
-    )
-    audit = AuditServicer(AuditRecords(store, 1_000), Projects(store))
-    tokens = TokenServicer(TokenRecords(store))
-    channel = local_channel(
-        [sandbox_service(allocator), session_service(broker), token_service(tokens), audit_service(audit)]
-    )
-    gateway = await stack.enter_async_context(open_gateway(GatewaySettings(listen=(address,)), channel, channel))
-    client = await stack.enter_async_context(open_channel(gateway.addresses[0]))
-    return session_pb2_grpc.SessionServiceStub(client)
 
 
 async def claim_many(fleet: Fleet, count: int, at_once: int) -> tuple[list[Holding], list[SandmeshError]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.errors import DeadlineExceeded, Recovering, SandmeshError, StoreUnavailable
+from sandmeshd.runtime.retry import CALL_SECONDS
 from tests.faults.doctor import Finding, doctor, wait_for_finding, wait_until_well
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.proxy import stalling
-from tests.faults.world import CLOCK, open_world
+from tests.faults.world import CLOCK, World, open_world
 
 
 async def open_box(address: str, seconds: float = 30.0, **options: object) -> BaseSandboxAsync:
@@ -76,6 +78,32 @@ async def test_a_store_that_stalls_delays_and_breaks_nothing(tmp_path: Path) -> 
         await box.close()
         await other.close()
         assert not await wait_until_clean(world, idle=10)
+
+
+@pytest.mark.timeout(180)
+async def test_a_store_that_is_replaced_together_with_gateways_fails_no_call(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world, AsyncExitStack() as stack:
+        boxes = [await stack.enter_async_context(await open_box(world.addresses())) for _ in range(3)]
+        for number, box in enumerate(boxes):
+            await box.run_ipython_cell(f"kept = {number}")
+        await _replace_gateway_without_store(world)
+        calls = [asyncio.create_task(box.run_ipython_cell("print(kept)")) for box in boxes]
+        # The new gateway has to ask where the sandboxes are.
+        assert not (await asyncio.wait(calls, timeout=0.5))[0]
+        await world.external.start()
+        assert [(await call).stdout for call in calls] == ["0\n", "1\n", "2\n"]
+        await _replace_gateway_without_store(world)
+        async with asyncio.timeout(2 * CALL_SECONDS):
+            with pytest.raises(StoreUnavailable, match="check that its server runs, then try again"):
+                await boxes[0].run_ipython_cell("print(kept)")
+        await world.external.start()
+        assert (await boxes[0].run_ipython_cell("print(kept)")).stdout == "0\n"
+
+
+async def _replace_gateway_without_store(world: World) -> None:
+    await world.external.kill()
+    await world.programs["gateway1"].stop()
+    await world.programs["gateway1"].start()
 
 
 def _says(wanted: str, one: Finding) -> bool:

@@ -40,7 +40,7 @@ async def test_2000_sandboxes_on_50_nodes_cost_each_claim_no_more_than_the_first
         assert max(held) <= round(HEADROOM * shape.sandboxes / shape.nodes)
     assert 4 <= found.empty.requests < 6
     assert found.full.requests < found.empty.requests * 1.25
-    assert found.full.commands < found.empty.commands * 2
+    assert found.full.use.commands < found.empty.use.commands * 2
     assert found.store_bytes < 16 * 1024
     printed = "\n".join(f"{figure.what} {figure.measured}" for figure in figures(shape, found))
     assert "50 nodes, room for 2,000, allocators: 2" in printed
@@ -59,9 +59,21 @@ async def test_sandboxes_from_before_are_recovered_and_a_claim_beside_them_costs
             assert found.empty is None
             assert found.full.alive == held
             assert found.full.refused == 0
-            costs[held] = found.full.commands
+            costs[held] = found.full.use.commands
             await assert_each_place_is_held_once(fleet)
     assert costs[1_000] < costs[20] * 1.5
+
+
+async def test_allocators_in_processes_of_their_own_share_nodes_and_hand_out_no_place_twice(folder: Path) -> None:
+    shape = Shape(10, 120, allocators=2, behaviour=Behaviour(delay=0.05), recovered=40, apart=True)
+    async with open_fleet(shape, folder) as fleet:
+        found = await growth(fleet, 60, AT_ONCE)
+        assert found.full.alive == 40
+        assert found.full.refused == 0
+        assert 4 <= found.full.requests < 6
+        assert found.full.use.services_cpu > 0
+        await assert_each_place_is_held_once(fleet)
+    assert "each a process" in figures(shape, found)[0].what
 
 
 async def assert_each_place_is_held_once(fleet: Fleet) -> None:

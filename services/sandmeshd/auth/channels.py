@@ -23,6 +23,8 @@ async def open_channel(address: str, identities: Identities | None = None) -> As
     # Without it two channels to one address share a connection, and one's end is the other's.
     options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
     options.append(("grpc.max_reconnect_backoff_ms", 1_000))
+    # A proxy of the environment is for other addresses than those of the mesh's own services.
+    options.append(("grpc.enable_http_proxy", 0))
     # Also how long a connection may take: a host that is gone says nothing.
     options.append(("grpc.min_reconnect_backoff_ms", 2_000))
     interceptors = [*(signing_interceptors(identities) if identities else ()), *correlation_interceptors()]

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
@@ -17,6 +18,7 @@ from sandmesh.api.token.v1 import token_pb2_grpc
 from sandmesh.errors import SandmeshError, Unauthenticated
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.principal import SERVICE, Principal, Scope, acting_for
+from sandmeshd.runtime.retry import CALL_SECONDS, retry_until_available
 
 log = structlog.get_logger()
 
@@ -61,7 +63,7 @@ class KnownTokens:
         self._used = asyncio.Event()
 
     async def check(self, secret: str) -> Grant:
-        """Return the grant of a token.
+        """Return the grant of a token; where the store must be asked and is away, wait for it for some seconds.
 
         Raises:
             Unauthenticated: It is unknown, expired or revoked; the message says which.
@@ -69,7 +71,10 @@ class KnownTokens:
         """
         if not secret.startswith(PREFIXES):
             raise _over("invalid")
-        return self.known(secret) or await self._ask(secret, _digest(secret))
+        grant = self.known(secret)
+        if grant is None:
+            grant = await retry_until_available(partial(self._ask, secret, _digest(secret)), CALL_SECONDS)
+        return grant
 
     def known(self, secret: str) -> Grant | None:
         """Return the grant of a token that was checked lately."""

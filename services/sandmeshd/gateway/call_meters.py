@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,7 @@ from sandmesh.errors import Fault, SandmeshError
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.principal import SERVICE, acting_for, counted_user
 from sandmeshd.gateway.metrics import GatewayMetrics, ToolMetrics
+from sandmeshd.runtime.retry import CALL_SECONDS, retry_until_available
 from sandmeshd.tenants.quotas import Kind, ReachedQuota
 
 log = structlog.get_logger()
@@ -154,7 +156,7 @@ class CallQuotas:
         late = time.monotonic() + WAIT_SECONDS
         while (meters := self.enter(sandbox_id, running=running)) is None:
             full = next(meter for meter in self._of_sandboxes[sandbox_id] if meter.full)
-            await self._ask(full)
+            await retry_until_available(partial(self._ask, full), CALL_SECONDS)
             share = self._shares.get(full.owner)
             if not full.full or share is None:
                 continue

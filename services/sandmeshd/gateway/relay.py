@@ -22,6 +22,7 @@ from sandmesh.shared.frames import varint
 from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.gateway.call_meters import CallMeter
 from sandmeshd.gateway.routes import OwnedRoutes
+from sandmeshd.runtime.retry import CALL_SECONDS
 
 log = structlog.get_logger()
 
@@ -48,9 +49,10 @@ class Subscriber(Protocol):
 
 @dataclass
 class _Backlog:
-    """Frames that wait for a link, and the task that opens it."""
+    """Frames that wait for a link, for how long where the store is away, and the task that opens it."""
 
     frames: list[pb.CallFrame] = field(default_factory=list[pb.CallFrame])
+    seconds: float = CALL_SECONDS
     connecting: asyncio.Task[None] | None = None
 
 
@@ -103,8 +105,9 @@ class Relay:
         else:
             self._meter.started(frame.start)
             if frame.start.HasField("timeout"):
-                seconds = frame.start.timeout.ToNanoseconds() / 1e9 + grace
-                self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+                seconds = frame.start.timeout.ToNanoseconds() / 1e9
+                self._backlog.seconds = min(seconds, CALL_SECONDS)
+                self._timer = asyncio.get_running_loop().call_later(seconds + grace, self._expire)
         link = self._routes.known(self.sandbox_id)
         if self._meter.slots is None and link is not None:
             self._meter.slots = self._routes.quotas.enter(self.sandbox_id, running=kind == "attach")
@@ -183,7 +186,8 @@ class Relay:
 
     async def _connect(self, *, again: bool = False) -> None:
         try:
-            link = await (self._routes.link_again if again else self._routes.link)(self.sandbox_id)
+            find = self._routes.link_again if again else self._routes.link
+            link = await find(self.sandbox_id, self._backlog.seconds)
             if self._meter.slots is None:
                 running = self._backlog.frames[0].HasField("attach")
                 self._meter.slots = await self._routes.quotas.admit(self.sandbox_id, running=running)

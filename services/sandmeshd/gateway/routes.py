@@ -27,6 +27,7 @@ from sandmeshd.auth.principal import SERVICE, Principal, acting_for
 from sandmeshd.gateway.call_meters import CallQuotas
 from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.paused import PausedSandboxes, is_paused
+from sandmeshd.runtime.retry import CALL_SECONDS, PASSING, retry_until_available
 
 log = structlog.get_logger()
 
@@ -239,31 +240,40 @@ class OwnedRoutes:
             return None
         return None if sandbox_id in self._routes.paused.ids else self._routes.links[sandbox_id]
 
-    async def link(self, sandbox_id: str) -> AgentLink:
-        """Return the link to a sandbox.
+    async def link(self, sandbox_id: str, seconds: float = CALL_SECONDS) -> AgentLink:
+        """Return the link to a sandbox; where the store must be asked and is away, it waits for so many seconds.
 
         Raises:
             SandboxNotFound: There is no such sandbox, or it is another's.
             SandboxLost: It is gone; the message and facts say how it ended.
+            MeshUnavailable, StoreUnavailable, Recovering: Where it is cannot be said.
         """
+        return await retry_until_available(partial(self._link, sandbox_id), seconds)
+
+    async def _link(self, sandbox_id: str) -> AgentLink:
         return await self._owned(await self._routes.link(sandbox_id))
 
-    async def link_again(self, sandbox_id: str) -> AgentLink:
+    async def link_again(self, sandbox_id: str, seconds: float = CALL_SECONDS) -> AgentLink:
         """Return a link to a sandbox whose link broke; it waits a moment for the node to report why.
+
+        Where the store is away it waits for that, for so many seconds.
 
         Raises:
             SandboxNotFound: There is no such sandbox, or it is another's.
             SandboxLost: It is gone, or cannot be reached for some seconds; the message and facts say how it ended.
             WrongState: It is paused.
+            MeshUnavailable, StoreUnavailable, Recovering: Whether it is there cannot be said.
         """
         detail = "its agent is gone"
         for pause in _ASK_AGAIN_SECONDS:
             link = None
             try:
-                link = await self._routes.link(sandbox_id)
+                link = await retry_until_available(partial(self._routes.link, sandbox_id), seconds)
             except WrongState as error:
                 if is_paused(error):
                     raise
+            except PASSING:
+                raise
             except SandmeshError as error:
                 log.debug("a sandbox is not reached again yet", sandbox_id=sandbox_id, error=error.message)
             if link is not None and link.open:

@@ -8,8 +8,8 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument, Recovering, StoreUnavailable
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
 from sandmeshd.allocator.records.record_store import Claim, RecordStore
-from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.runtime.retry import retry_until_available
 from sandmeshd.store import Store
 from tests.unit.allocator.states_world import NODES, want
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.token.v1 import token_pb2 as pb
 from sandmesh.api.token.v1 import token_pb2_grpc
-from sandmesh.errors import Unauthenticated
+from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable, Unauthenticated
 from sandmeshd.auth.token_cache import KnownTokens
 from sandmeshd.runtime.rpc.interceptors import Context
 from sandmeshd.runtime.rpc.local_channel import local_channel
@@ -28,12 +28,15 @@ METHOD = "CheckToken"
 
 @dataclass
 class Service:
-    """Knows one token that ends in a minute, and counts how often it is asked."""
+    """Knows one token that ends in a minute, counts how often it is asked, and lacks its store at first."""
 
     asked: int = 0
+    away: list[SandmeshError] = field(default_factory=list[SandmeshError])
 
     async def check(self, request: pb.CheckTokenRequest, context: Context) -> pb.CheckTokenResponse:
         self.asked += 1
+        if self.away:
+            raise self.away.pop()
         expires = Timestamp(seconds=int(NOW + MINUTE))
         return pb.CheckTokenResponse(token=pb.Token(scope=pb.SCOPE_USER, user_id="ada", expire_time=expires))
 
@@ -93,3 +96,10 @@ async def test_a_clock_that_was_set_forward_ends_a_token_that_has_an_end_and_bac
     assert tokens.known(SECRET) is grant
     async with tokens.holding(grant):
         pass
+
+
+async def test_a_token_is_checked_when_a_store_that_is_away_for_a_moment_is_back(service: Service) -> None:
+    service.away = [Recovering("records are rebuilt"), StoreUnavailable("it does not answer")]
+    grant = await known(service, Clock(), HOUR).check(SECRET)
+    assert grant.principal.user_id == "ada"
+    assert service.asked == 3

@@ -66,6 +66,16 @@ async def test_the_caller_goes_along_and_a_services_own_work_is_its_own(address:
     assert (await ask(address, Identities(SECRET))).session_id == SERVICE.scope
 
 
+async def test_a_proxy_of_the_environment_catches_no_request_between_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    arounds = [identity_required(Identities(SECRET))]
+    async with open_server(["127.0.0.1:0"], [registration()], arounds, grace=0) as listening:
+        assert (await ask(listening.addresses[0], Identities(SECRET))).session_id == SERVICE.scope
+
+
 async def test_who_has_no_secret_or_another_is_refused_and_told_what_to_do(address: str) -> None:
     for identities in (None, Identities(OTHER)):
         with pytest.raises(Unauthenticated, match="--secret-file"):

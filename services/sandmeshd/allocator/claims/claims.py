@@ -30,10 +30,10 @@ from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import Record
-from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id, with_owner
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.principal import counted_user, current_principal, profile_key, workspace_key
+from sandmeshd.runtime.retry import retry_until_available
 from sandmeshd.store import Store
 from sandmeshd.store.notifications import Notifications
 

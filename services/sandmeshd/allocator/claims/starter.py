@@ -27,9 +27,9 @@ from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record
-from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.runtime.descriptors import lack_of_descriptors
+from sandmeshd.runtime.retry import retry_until_available
 
 log = structlog.get_logger()
 

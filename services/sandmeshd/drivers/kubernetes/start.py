@@ -36,6 +36,11 @@ POLL_SECONDS, FORWARDED_POLL_SECONDS, ATTEMPT_SECONDS = 0.02, 0.3, 5.0
 """Each attempt through the API server starts two programs on the pod's machine."""
 
 PULLS = 3
+NO_ROOM_FIX = "add machines, or lower the limits of the sandbox"
+UNBOUND_FIX = (
+    "check that the StorageClass (SANDMESH_KUBERNETES_STORAGE_CLASS) exists and its provisioner runs, "
+    "or set SANDMESH_KUBERNETES_WORKSPACE=disk"
+)
 LAST_LINES, LAST_CHARACTERS = 3, 500
 
 log = structlog.get_logger()
@@ -238,7 +243,8 @@ class _Progress:
         waited = asyncio.get_running_loop().time() - self._since
         if self._last is None or self._last.reason != "Unschedulable" or waited < seconds:
             return ""
-        return f"no machine could take it within {seconds:g} s: {self._last.message}"
+        fix = UNBOUND_FIX if "PersistentVolumeClaim" in self._last.message else NO_ROOM_FIX
+        return f"no machine could take it within {seconds:g} s: {self._last.message}; {fix}"
 
 
 async def _answers(sandbox: pb.RuntimeSandbox) -> str | None:
