@@ -1,18 +1,19 @@
 """Runs programs of a client's with its own Python, and prints as JSON what each of its public methods did.
 
-`python scripts/door_calls.py e2b PROGRAM...`: it is started by `scripts/door_tables.py`, with what programs need in the
-environment. A method is `answered` where any call of it returned, else `raised`, else `not called`.
+`python scripts/door_calls.py e2b PROGRAM...`: it is started by `python -m tests.mesh.door_pages`, with what programs
+need in the environment. A method is `answered` where any call of it returned, else `raised`, else `not called`.
 """
 
 from __future__ import annotations
 
 import dis
 import importlib
+import inspect
 import json
 import runpy
 import sys
 import threading
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final, cast
 
 CLIENTS: dict[str, dict[str, str]] = {
@@ -64,7 +65,10 @@ class Calls:
             if event == "return":
                 # An exception that leaves a function is a return, too, but of another instruction.
                 last = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-                returned = last.startswith(("RETURN", "YIELD", "SEND"))
+                waits = last.startswith(("YIELD", "SEND"))
+                if waits and frame.f_code.co_flags & inspect.CO_COROUTINE:
+                    return note
+                returned = waits or last.startswith("RETURN")
                 if returned or self.did[place] != "answered":
                     self.did[place] = "answered" if returned else "raised"
             return note
@@ -89,7 +93,7 @@ def _public(owner: Any) -> list[tuple[str, list[FunctionType]]]:
     else:
         found = {name: getattr(owner, name) for name in dir(owner)}
         found = {name: one for name, one in found.items() if isinstance(one, FunctionType)}
-    listed = [(name, _functions(value)) for name, value in sorted(found.items()) if not name.startswith("_")]
+    listed = [(name, _functions(value, owner)) for name, value in sorted(found.items()) if not name.startswith("_")]
     # What only writes down a recipe asks a mesh for nothing.
     return [(name, functions) for name, functions in listed if functions and not name.startswith("from_")]
 
@@ -97,20 +101,22 @@ def _public(owner: Any) -> list[tuple[str, list[FunctionType]]]:
 _WRAPPERS: Final[tuple[Any, ...]] = (staticmethod, classmethod)
 
 
-def _functions(value: Any) -> list[FunctionType]:
+def _functions(value: Any, owner: Any) -> list[FunctionType]:
     if isinstance(value, FunctionType):
         inner = getattr(value, "__wrapped__", None)
-        return [value, *(_functions(inner) if inner is not None else [])]
+        return [value, *(_functions(inner, owner) if inner is not None else [])]
     if isinstance(value, _WRAPPERS):
-        return _functions(value.__func__)
+        return _functions(value.__func__, owner)
     if isinstance(value, type | property | str | int | float | None.__class__):
         return []
     try:
         parts = [*cast("dict[str, object]", vars(value)).values()]
     except TypeError:
         return []
-    wrapped = [part for part in parts if isinstance(part, (FunctionType, *_WRAPPERS))]
-    return [one for part in wrapped for one in _functions(part)]
+    # A method may name the one that a call by its class is.
+    parts += [getattr(owner, part, None) for part in parts if isinstance(part, str) and part.startswith("_")]
+    wrapped = [part for part in parts if isinstance(part, (FunctionType, MethodType, *_WRAPPERS))]
+    return [one for part in wrapped for one in _functions(getattr(part, "__func__", part), owner)]
 
 
 def main() -> None:

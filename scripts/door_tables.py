@@ -1,26 +1,35 @@
-"""Writes the tables of what clients' methods do, in the pages of the doors, of what `scripts/door_calls.py` found.
+"""The tables of what clients' methods do, in the pages of the doors, of what `scripts/door_calls.py` found.
 
-`python scripts/door_calls.py e2b PROGRAM... | python scripts/door_tables.py docs/e2b.md "e2b 2.63.0"`, with the Python
-of the client and what the programs need in the environment.
+`python -m tests.mesh.door_pages` runs the clients' programs and writes the tables.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
-BEGIN: Final = "<!-- made by scripts/door_tables.py -->"
+BEGIN: Final = "<!-- made by tests/mesh/door_pages.py -->"
 END: Final = "<!-- end of what is made -->"
 _KINDS: Final = ("answered", "raised", "not called")
 
+Calls: TypeAlias = list[tuple[str, str, str]]
+"""Whose methods were called, their names, and what each did."""
 
-def table(calls: list[tuple[str, str, str]], client: str) -> str:
-    """Return the table of a client's calls: the owner, the method, and what it did."""
+
+def merged(found: Iterable[Calls]) -> Calls:
+    """Return what methods did in any of several programs: one that was answered anywhere is answered."""
+    best: dict[tuple[str, str], str] = {}
+    for calls in found:
+        for owner, name, did in calls:
+            best[owner, name] = min(best.get((owner, name), did), did, key=_KINDS.index)
+    return [(owner, name, did) for (owner, name), did in best.items()]
+
+
+def table(calls: Calls, client: str) -> str:
+    """Return the table of a client's calls."""
     owners = list(dict.fromkeys(owner for owner, _, _ in calls))
     rows = [_row(owner, [(name, did) for one, name, did in calls if one == owner]) for owner in owners]
-    head = [f"Made by `python scripts/door_tables.py` with {client}, of the programs in `examples/`.", ""]
+    head = [f"Made by `python -m tests.mesh.door_pages` with {client}, of the programs in `examples/`.", ""]
     return "\n".join([*head, "| of the client | answered | refused | not called |", "| --- | --- | --- | --- |", *rows])
 
 
@@ -37,14 +46,3 @@ def replaced(page: str, text: str) -> str:
     """
     first, last = page.index(BEGIN) + len(BEGIN), page.index(END)
     return f"{page[:first]}\n{text}\n{page[last:]}"
-
-
-def main() -> None:
-    """Read calls, and write a page's table."""
-    path, client = Path(sys.argv[1]), sys.argv[2]
-    calls: list[tuple[str, str, str]] = [tuple(one) for one in json.load(sys.stdin)]
-    path.write_text(replaced(path.read_text(), table(calls, client)))
-
-
-if __name__ == "__main__":
-    main()

@@ -117,21 +117,32 @@ async def files(runtime: AbstractRuntime, folder: str) -> list[object]:
     return found
 
 
+async def of_the_package() -> list[object]:
+    """Return the replies of the package's own runtime."""
+    own = LocalRuntime()
+    with tempfile.TemporaryDirectory() as folder:
+        found = [await shells(own), await programs(own), await files(own, folder)]
+    await own.close()
+    return list(itertools.chain(*found))
+
+
 async def main() -> None:
     """Compare both runtimes."""
     remote = RemoteRuntime(host=os.environ["BASE_URL"] + "/swerex/example", auth_token=os.environ["TOKEN"], timeout=10)
-    own = LocalRuntime()
     assert await remote.is_alive()
     await remote.wait_until_alive(timeout=10)
-    with tempfile.TemporaryDirectory() as folder:
-        expected = [await shells(own), await programs(own), await files(own, folder)]
-    replies = [await shells(remote), await programs(remote), await files(remote, "/tmp/example")]
-    pairs = list(zip(itertools.chain(*replies), itertools.chain(*expected), strict=True))
-    assert len(pairs) > 40
-    different = [f"here {here!r}, with the package's own runtime {local!r}" for here, local in pairs if here != local]
+    found = [await shells(remote), await programs(remote), await files(remote, "/tmp/example")]
+    replies = list(itertools.chain(*found))
+    different = [""]
+    # On a busy machine the package's own shell misses an exit code, and answers one command late from there on.
+    for _ in range(3):
+        pairs = list(zip(replies, await of_the_package(), strict=True))
+        assert len(pairs) > 40
+        different = [f"here {here!r}, with the package's own runtime {own!r}" for here, own in pairs if here != own]
+        if not different:
+            break
     assert not different, "\n".join(different)
     await remote.close()
-    await own.close()
     print(f"{len(pairs)} replies are the same")
 
 

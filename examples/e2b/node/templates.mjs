@@ -8,7 +8,7 @@ import { BuildError, Sandbox, Template, waitForFile } from 'e2b'
 const started = join('/home/user', 'started')
 const context = await mkdtemp(join(tmpdir(), 'e2b-'))
 await mkdir(join(context, 'app'))
-await writeFile(join(context, 'app', 'main.js'), "console.log('from the template')\n")
+await writeFile(join(context, 'app', 'main.py'), "print('from the template')\n")
 
 // A template from the base, with every kind of step, and a start of its own.
 const template = Template({ fileContextPath: context })
@@ -28,7 +28,7 @@ assert.deepEqual((await Template.getTags('node-app')).map((one) => one.tag), ['d
 await Template.removeTags('node-app', 'v1')
 
 const sandbox = await Sandbox.create('node-app', { timeoutMs: 120_000, envs: { PLACE: 'there' } })
-const result = await sandbox.commands.run('cat built.txt; node main.js; echo $PLACE')
+const result = await sandbox.commands.run('cat built.txt; python main.py; echo $PLACE')
 assert.equal(result.stdout, 'built in service for blue\nfrom the template\nthere\n')
 assert(await sandbox.files.exists(started))
 

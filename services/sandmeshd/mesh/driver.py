@@ -14,10 +14,10 @@ from sandmeshd.auth.stream_sealer import StreamSealer
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
 from sandmeshd.drivers.api.settings import DriverSettings
-from sandmeshd.drivers.decorators import WorkspaceKeeper
+from sandmeshd.drivers.decorators import WorkspaceKeeper, with_volumes
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.runtime.settings import Variable, nested, variables_of
-from sandmeshd.storage import StorageSettings, open_storage
+from sandmeshd.storage import Folders, StorageSettings, open_storage
 from sandmeshd.templates import Template
 
 Own = TypeVar("Own", bound=DriverSettings)
@@ -149,10 +149,13 @@ def plain_values(settings: MeshSettings) -> list[tuple[Variable, Any]]:
 async def with_storage(
     driver: Driver, storage: StorageSettings | None, settings: MeshSettings
 ) -> AsyncGenerator[Driver]:
-    """Yield the driver, decorated with a storage of workspaces where there is one."""
+    """Yield the driver of a mesh's settings, decorated with a storage of workspaces and volumes where there is one."""
     if storage is None:
         yield driver
         return
     sealer = StreamSealer(mesh_secret(settings), "browser profiles")
-    async with open_storage(storage) as snapshots:
-        yield WorkspaceKeeper(driver, snapshots, sealer)
+    async with (
+        open_storage(storage) as snapshots,
+        with_volumes(driver, Folders(snapshots), driver_settings(settings)) as with_both,
+    ):
+        yield WorkspaceKeeper(with_both, snapshots, sealer)

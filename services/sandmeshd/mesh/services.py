@@ -68,9 +68,10 @@ async def run_driver(options: ServiceOptions, name: str, listen: str) -> None:
     lock = settings.paths.node_state / f"driver-{name}.lock"
     async with _measured(options) as observed_service, held(lock, "driver of this node"):
         book = open_catalog(settings.extensions, settings.templates)
+        chosen = settings.model_copy(update={"driver": name})
         async with (
-            open_driver(settings.model_copy(update={"driver": name}), book) as bare,
-            with_storage(bare, settings.storage, settings) as local,
+            open_driver(chosen, book) as bare,
+            with_storage(bare, settings.storage, chosen) as local,
             _serving(options, listen, [driver_service(DriverServicer(local))], observed_service),
         ):
             await asyncio.Event().wait()

@@ -79,6 +79,14 @@ class Folders:
             detail = error.strerror or type(error).__name__
             raise InvalidArgument(f"{destination} cannot be created: {detail}", {"argument": "destination"}) from None
 
+    async def delete_folder(self, name: Name) -> None:
+        """Delete what is saved under a name, if anything is.
+
+        Raises:
+            StorageUnavailable: The storage did not accept it.
+        """
+        await self._snapshots.delete(_key(name))
+
 
 @asynccontextmanager
 async def open_folders(settings: StorageSettings) -> AsyncGenerator[Folders]:

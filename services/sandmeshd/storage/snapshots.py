@@ -79,6 +79,15 @@ class Snapshots:
         manifest = await self._read(key)
         return None if manifest is None else self._pieces(key, manifest)
 
+    async def delete(self, key: str) -> None:
+        """Delete what was saved, if anything was; one that is interrupted leaves nothing to restore.
+
+        Raises:
+            StorageUnavailable: The storage did not accept it.
+        """
+        await self._objects.delete(_manifest_name(key))
+        await self._sweep(key, set())
+
     async def _pieces(self, key: str, manifest: Manifest) -> AsyncIterator[bytes]:
         whole = hashlib.sha256()
         for name, size in manifest.pieces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -47,8 +48,8 @@ class DriverSettings(Settings):
     """Directories of the host whose subdirectories sandboxes may have as workspaces, as ["/srv/data"]."""
 
     volumes: Path | None = Field(default=None, validation_alias="SANDMESH_VOLUMES")
-    """Where users' volumes are: on every node the same directory, as of a network's file system; none: below the state
-    directory, where the mesh has one node."""
+    """Where users' volumes are: on every node the same directory, as of a network's file system; none, where the mesh
+    has one node: in the storage of workspaces, without one below the state directory."""
 
     snapshot_bytes: ByteSize = Field(default=ByteSize(SNAPSHOT_BYTES), gt=0, validation_alias="SANDMESH_SNAPSHOT_LIMIT")
     """The largest snapshot that is taken, as 2GiB."""
@@ -62,6 +63,11 @@ class DriverSettings(Settings):
         if self.volumes is not None:
             return self.paths.state_root / self.volumes / self.paths.mesh_id
         return self.paths.state / "volumes" if self.node_id == LOCAL_NODE else None
+
+    @property
+    def volumes_uid(self) -> int:
+        """The uid on this machine of user code that has volumes; its gid is the same number."""
+        return os.geteuid()
 
 
 def check_no_host_files(settings: DriverSettings, where: str) -> None:

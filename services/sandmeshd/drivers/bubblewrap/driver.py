@@ -72,7 +72,7 @@ class BubblewrapDriver(ProcessDriver):
             plan = self._plan(folder, request)
             with (
                 opened(request.spec, self._settings.workspace_rules) as workspace,
-                opened_volumes(request.spec, self._settings.volumes_root, self._settings.host_uid) as volumes,
+                opened_volumes(request.spec, self._settings.volumes_root, self._settings.volumes_uid) as volumes,
             ):
                 mounts = replace(
                     plan.mounts,

@@ -114,6 +114,11 @@ class BubblewrapSettings(DriverSettings):
         """The gid that sandboxes share as the host sees it, never 0."""
         return self.sandbox_uid if os.geteuid() == 0 else os.getegid()
 
+    @property
+    def volumes_uid(self) -> int:
+        """The uid of user code that has volumes: the one that sandboxes share."""
+        return self.host_uid
+
 
 def _parse_range(text: str) -> range:
     first, _, last = text.partition("-")

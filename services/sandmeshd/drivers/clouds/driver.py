@@ -23,9 +23,9 @@ from sandmeshd.drivers.clouds.settings import CloudSettings
 from sandmeshd.drivers.clouds.start import Starter
 from sandmeshd.drivers.clouds.vendor import Vendor
 from sandmeshd.drivers.node.driver import FixedGrants
-from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Record
+from sandmeshd.runtime.keyed_locks import KeyedLocks
 from sandmeshd.templates import Template
 
 

@@ -1,5 +1,6 @@
-"""Workspaces that outlive their sandboxes, for every driver alike: they travel through the sandbox's own agent."""
+"""What outlives sandboxes, for every driver alike: workspaces, through the sandbox's own agent, and volumes."""
 
+from sandmeshd.drivers.decorators.kept_volumes import with_volumes
 from sandmeshd.drivers.decorators.kept_workspaces import WorkspaceKeeper
 
-__all__ = ["WorkspaceKeeper"]
+__all__ = ["WorkspaceKeeper", "with_volumes"]

@@ -23,7 +23,7 @@ from sandmeshd.drivers.engine.requirements import capabilities, check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.engine.start import Starter
-from sandmeshd.drivers.node.agent_config import USER_ID, WORKSPACE
+from sandmeshd.drivers.node.agent_config import WORKSPACE
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver, check_alive
 from sandmeshd.drivers.node.mounts.host_directories import WorkspaceDir, opened
@@ -84,7 +84,7 @@ class EngineDriver(NodeDriver):
             await self._planner.check_prepared(template)
             with (
                 opened(request.spec, self._settings.workspace_rules) as workspace,
-                opened_volumes(request.spec, self._settings.volumes_root, USER_ID) as volumes,
+                opened_volumes(request.spec, self._settings.volumes_root, self._settings.volumes_uid) as volumes,
             ):
                 shared = {one.place: one.directory for one in volumes}
                 if workspace is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ from sandmeshd.drivers.engine.container_config import (
 )
 from sandmeshd.drivers.engine.images.images import Images
 from sandmeshd.drivers.engine.network import configure_listener, with_network
+from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.mounts.training_data import data_mounts
 from sandmeshd.drivers.node.mounts.user_view import image_mounts
@@ -36,6 +38,8 @@ class Plan:
     container: dict[str, Any]
     name: str
     """The container's."""
+    own_boot_id: bool = False
+    """Whether programs in it are shown another boot_id than the machine's."""
     port: int = 0
     """The port of the engine's machine that was leased for it."""
 
@@ -83,8 +87,8 @@ class Planner:
             container["HostConfig"]["Mounts"] += bind_data(image_mounts(template, settings.paths))
         container["HostConfig"]["Tmpfs"] |= scratch_directories(container, template.scratch)
         name = container_name(settings.paths.mesh_id, folder.sandbox_id)
-        plan = Plan(folder, record, config, container, name, sum(request.ports))
+        plan = Plan(folder, record, config, container, name, port=sum(request.ports))
         if not settings.link.remote:
-            return plan
+            return replace(plan, own_boot_id=bool(template.user) and os.geteuid() == 0 and settings.profile is DOCKER)
         configure_listener(config, record.sandbox)
         return replace(plan, container=with_network(container, settings.link, name, plan.port))

@@ -108,6 +108,11 @@ class DockerSettings(DriverSettings):
         own = self.own_workspaces and not self.workspace_roots
         return Rules(self.paths, self.workspace_roots, own, USER_ID, [self.socket] if self.socket else [])
 
+    @property
+    def volumes_uid(self) -> int:
+        """The uid of user code in containers."""
+        return USER_ID
+
 
 def how_to_start(url: str, programs: str = "") -> str:
     """Return the fix for an engine that does not answer at a URL: how it is started, or installed where it is not.

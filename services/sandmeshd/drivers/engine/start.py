@@ -19,6 +19,7 @@ from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.plan import Plan
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_files import agent_files
+from sandmeshd.drivers.node.mounts.boot_id import mount_boot_id
 
 TAIL_BYTES = 4096
 LAST_LINES, LAST_CHARACTERS = 3, 500
@@ -53,6 +54,8 @@ class Starter:
         try:
             await self._run(plan)
             await self._wait_for_agent(plan, ended)
+            if plan.own_boot_id:
+                await self._give_boot_id(plan)
         except BaseException:
             if lifetime is not None:
                 os.close(lifetime)
@@ -68,6 +71,12 @@ class Starter:
             image = plan.container["Image"]
             message = f"the image {image} does not exist: prepare its template first (sandmesh build --driver docker)"
             raise WrongState(message, {"state": "not prepared", "image": image}) from None
+
+    async def _give_boot_id(self, plan: Plan) -> None:
+        container = await self._engine.inspect(plan.name)
+        if container is not None and container["State"]["Pid"]:
+            arguments = int(container["State"]["Pid"]), str(container["Id"]), plan.folder.root
+            await asyncio.to_thread(mount_boot_id, *arguments)
 
     def _make_folder(self, plan: Plan) -> None:
         folder = plan.folder

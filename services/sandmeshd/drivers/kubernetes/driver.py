@@ -33,9 +33,9 @@ from sandmeshd.drivers.kubernetes.start import Plan, Starter
 from sandmeshd.drivers.kubernetes.view import View
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
 from sandmeshd.drivers.node.driver import FixedGrants
-from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Record
+from sandmeshd.runtime.keyed_locks import KeyedLocks
 
 TAIL_BYTES = 64 * 1024
 

@@ -11,11 +11,11 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, CapabilityMissing, InvalidArgument, SandboxLost, SandboxNotFound
 from sandmeshd.agentlink.warm_links import Waiting
 from sandmeshd.drivers.api.changes import Watched
-from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, Folders, Record, hand_over, read_record
 from sandmeshd.drivers.node.removal import finish_removals
 from sandmeshd.drivers.snapshots import Snapshots
+from sandmeshd.runtime.keyed_locks import KeyedLocks
 from sandmeshd.runtime.paths import MeshPaths
 
 TAIL_BYTES = 64 * 1024

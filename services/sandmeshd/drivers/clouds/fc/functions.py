@@ -19,7 +19,7 @@ from sandmeshd.drivers.clouds.fc.service import FunctionComputeApi
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.clouds.names import mesh_prefix
 from sandmeshd.drivers.clouds.requirements import Size, size_of
-from sandmeshd.drivers.node.keyed_locks import KeyedLocks
+from sandmeshd.runtime.keyed_locks import KeyedLocks
 from sandmeshd.templates import Template
 
 AFFINITY = "x-sandmesh-session"

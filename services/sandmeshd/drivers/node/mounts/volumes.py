@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from typing import Final
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable
+from sandmeshd.drivers.api.volumes import NAME, OWNER
 from sandmeshd.drivers.node.agent_config import WORKSPACE
 from sandmeshd.drivers.node.mounts.host_directories import WorkspaceDir
 from sandmeshd.drivers.node.mounts.host_files import taken_by
 
-NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,128}")
 MOST: Final = 16
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -78,7 +77,7 @@ def opened_volumes(spec: sandbox_pb2.SandboxSpec, root: Path | None, uid: int) -
     if root is None:
         fix = "set SANDMESH_VOLUMES to a directory that all nodes share"
         raise CapabilityMissing(f"this node has no directory for volumes: {fix}", {"needs": "volumes", "fix": fix})
-    if re.fullmatch(r"[0-9a-f]{8,128}", spec.volumes_owner) is None:
+    if OWNER.fullmatch(spec.volumes_owner) is None:
         raise InvalidArgument("volumes belong to somebody, whom the mesh names", {"field": "volumes_owner"})
     with ExitStack() as stack:
         try:

@@ -35,6 +35,11 @@ class Plan:
     """A build."""
 
     base: str
+    """The name of a template, or of an image of which only the mesh's templates can say whether it is one."""
+
+    image: str
+    """That image, empty where a template was named."""
+
     steps: tuple[Step, ...]
     start: str
     ready: str
@@ -60,7 +65,8 @@ def read_plan(found: dict[str, Any]) -> Plan:
     if not isinstance(steps, list) or len(cast("list[object]", steps)) > MOST_STEPS:
         raise ApiError(400, f"steps is a list of at most {MOST_STEPS} steps")
     read = tuple(_read_step(number, step) for number, step in enumerate(cast("list[object]", steps), 1))
-    return Plan(_base(found), read, text(found, "startCmd"), text(found, "readyCmd"))
+    base, image = _base(found)
+    return Plan(base, image, read, text(found, "startCmd"), text(found, "readyCmd"))
 
 
 def read_resources(found: dict[str, Any]) -> Resources:
@@ -75,17 +81,21 @@ def read_resources(found: dict[str, Any]) -> Resources:
     return Resources(float(cpus) or None, memory << 20 or None)
 
 
-def _base(found: dict[str, Any]) -> str:
+def _base(found: dict[str, Any]) -> tuple[str, str]:
     template, image = text(found, "fromTemplate"), text(found, "fromImage")
-    if template:
-        return template
-    bare = image.removeprefix("docker.io/").partition(":")[0]
-    if image and bare not in IMAGES:
-        known = ", ".join(IMAGES)
-        raise ApiError(
-            400, f"fromImage {image!r}: the mesh pulls no images for clients; start from {known} or a template"
-        )
-    return IMAGES.get(bare, "base")
+    if template or not image:
+        return template or "base", ""
+    name = image.removeprefix("docker.io/")
+    return IMAGES.get(name.partition(":")[0], name), image
+
+
+def no_such_base(plan: Plan) -> ApiError:
+    """Return the answer to who starts from what the mesh does not have."""
+    if not plan.image:
+        return ApiError(404, f"template '{plan.base}' not found")
+    known = ", ".join(IMAGES)
+    why = f"the mesh pulls no images for clients; start from {known}, or from a template by its name"
+    return ApiError(400, f"fromImage {plan.image!r}: {why}")
 
 
 def _read_step(number: int, step: object) -> Step:

@@ -20,7 +20,7 @@ from sandmeshd.facades.e2b.builds.catalog import (
     own_snapshots,
     read_name,
 )
-from sandmeshd.facades.e2b.builds.plan import read_plan, read_resources
+from sandmeshd.facades.e2b.builds.plan import no_such_base, read_plan, read_resources
 from sandmeshd.facades.e2b.control.templates import TEMPLATES
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.requests import api_key, json_object, natural, text, whole_body
@@ -77,7 +77,7 @@ class TemplateRoutes:
         async with self._clients.client(key) as mesh:
             origin = await self._catalog.origin(mesh, plan.base)
             if origin.template not in {one.name for one in await mesh.templates.list()}:
-                raise ApiError(404, f"template '{plan.base}' not found")
+                raise no_such_base(plan)
         self._builder.start(key, pending, plan, origin)
         return web.Response(status=202)
 
