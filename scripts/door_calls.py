@@ -47,33 +47,55 @@ class Calls:
 
     def __init__(self, owners: dict[str, str]) -> None:
         self.did: dict[tuple[str, str], str] = {}
-        self._of_code: dict[CodeType, tuple[str, str]] = {}
-        for shown, path in owners.items():
-            for name, functions in _public(_load(path)):
+        self._owners = {shown: _load(path) for shown, path in owners.items()}
+        self._of_code: dict[CodeType, set[tuple[str, str]]] = {}
+        for shown, owner in self._owners.items():
+            for name, functions in _public(owner):
                 self.did[shown, name] = "not called"
-                self._of_code |= {one.__code__: (shown, name) for one in functions}
+                for one in functions:
+                    self._of_code.setdefault(one.__code__, set()).add((shown, name))
 
     def trace(self, frame: FrameType, event: str, argument: object) -> Any:
         """Note a call: see sys.settrace."""
         del event, argument
-        place = self._of_code.get(frame.f_code)
-        return None if place is None else self._local(place)
+        places = self._of_code.get(frame.f_code)
+        return None if places is None else self._local(self._called(places, frame))
 
-    def _local(self, place: tuple[str, str]) -> Any:
-        def note(frame: FrameType, event: str, argument: object) -> Any:
-            del argument
+    def _called(self, places: set[tuple[str, str]], frame: FrameType) -> list[tuple[str, str]]:
+        """Return which methods a call is of, where several have one code: by whose it is, and what a wrapper wraps."""
+        code, values = frame.f_code, frame.f_locals
+        wrapped = {getattr(values.get(name), "__name__", "") for name in code.co_freevars}
+        names = wrapped & {name for _, name in places} or {name for _, name in places}
+        own = values.get(code.co_varnames[0]) if code.co_argcount else None
+        of_own = {shown for shown, one in self._owners.items() if isinstance(one, type) and isinstance(own, one)}
+        owners = of_own or {shown for shown, _ in places}
+        return [place for place in places if place[0] in owners and place[1] in names]
+
+    def _local(self, places: list[tuple[str, str]]) -> Any:
+        failing = False
+
+        def note(frame: FrameType, event: str, argument: Any) -> Any:
+            nonlocal failing
             if event == "return":
-                # An exception that leaves a function is a return, too, but of another instruction.
-                last = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-                waits = last.startswith(("YIELD", "SEND"))
-                if waits and frame.f_code.co_flags & inspect.CO_COROUTINE:
-                    return note
-                returned = waits or last.startswith("RETURN")
-                if returned or self.did[place] != "answered":
-                    self.did[place] = "answered" if returned else "raised"
+                did = _how_it_ended(frame, failing)
+                for place in places:
+                    if did == "answered" or (did and self.did[place] != "answered"):
+                        self.did[place] = did
+            # What is awaited ends by an exception, too.
+            failing = event == "exception" and not issubclass(argument[0], StopIteration)
             return note
 
         return note
+
+
+def _how_it_ended(frame: FrameType, failing: bool) -> str:
+    """Return what a call did, empty while it only waits; an exception leaves a function by another instruction."""
+    last = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    if not last.startswith(("YIELD", "SEND")):
+        return "answered" if last.startswith("RETURN") else "raised"
+    if failing:
+        return "raised"
+    return "" if frame.f_code.co_flags & inspect.CO_COROUTINE else "answered"
 
 
 def _load(path: str) -> Any:

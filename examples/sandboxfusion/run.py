@@ -5,19 +5,34 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+from collections.abc import Callable
 
 from sandbox_fusion import (
     CommandRunStatus,
+    GetPromptByIdRequest,
+    GetPromptsRequest,
     RunCodeRequest,
     RunJupyterRequest,
     RunStatus,
+    SubmitRequest,
     SummaryMapping,
+    TestConfig,
+    get_prompt_by_id,
+    get_prompt_by_id_async,
+    get_prompts,
+    get_prompts_async,
     run_code,
     run_code_async,
     run_concurrent,
     run_jupyter,
     run_jupyter_async,
+    set_dataset_endpoint,
     set_endpoint,
+    set_sandbox_endpoint,
+    submit,
+    submit_async,
+    submit_safe,
+    submit_safe_async,
     summary_run_code_result,
 )
 
@@ -81,6 +96,38 @@ def notebooks() -> None:
     assert (late.status, late.driver.status) == (RunStatus.Failed, CommandRunStatus.TimeLimitExceeded)
 
 
+def refused(call: Callable[[], object]) -> None:
+    """Call what needs a dataset, which the error names."""
+    try:
+        call()
+    except Exception as error:
+        assert "501" in str(error)
+        assert "no datasets" in str(error)
+    else:
+        raise AssertionError("there is a dataset")
+
+
+def datasets() -> None:
+    """Ask for prompts, and submit answers, by each function that there is for it."""
+    set_sandbox_endpoint(os.environ["ENDPOINT"])
+    set_dataset_endpoint(os.environ["ENDPOINT"])
+    one = {"dataset": "trial", "config": TestConfig()}
+    prompts, prompt = GetPromptsRequest(**one), GetPromptByIdRequest(**one, id=1)
+    answer = SubmitRequest(**one, id=1, completion="print(1)")
+    for call in (
+        lambda: get_prompts(prompts),
+        lambda: get_prompt_by_id(prompt),
+        lambda: submit(answer, max_attempts=1),
+        lambda: asyncio.run(get_prompts_async(prompts)),
+        lambda: asyncio.run(get_prompt_by_id_async(prompt)),
+        lambda: asyncio.run(submit_async(answer, max_attempts=1)),
+    ):
+        refused(call)
+    # These two have a rejected result in the place of any error.
+    assert not submit_safe(answer, max_attempts=1).accepted
+    assert not asyncio.run(submit_safe_async(answer, max_attempts=1)).accepted
+
+
 async def both() -> None:
     """Use the client's coroutines."""
     ran = await run_code_async(RunCodeRequest(code="print(1)", language="python"), max_attempts=1)
@@ -93,6 +140,7 @@ set_endpoint(os.environ["ENDPOINT"])
 programs()
 failures()
 notebooks()
+datasets()
 asyncio.run(both())
 requests = [[RunCodeRequest(code=f"print({number})", language="python")] for number in range(8)]
 assert [one.run_result.stdout for one in run_concurrent(run_code, requests, concurrency=4)] == [

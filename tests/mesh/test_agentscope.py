@@ -57,12 +57,13 @@ async def test_settings_that_contradict_the_door_are_refused() -> None:
             pass
 
 
-async def test_the_unmodified_package_needs_an_address_and_a_token_alone(world: World) -> None:
+@pytest.mark.parametrize("program", ["runtime.py", "rest.py"])
+async def test_the_unmodified_package_needs_an_address_and_a_token_alone(world: World, program: str) -> None:
     python = await asyncio.to_thread(environment_of, PACKAGE)
-    environment = {**os.environ, "BASE_URL": world.url, "BEARER_TOKEN": await world.token("package")}
+    environment = {**os.environ, "BASE_URL": world.url, "BEARER_TOKEN": await world.token(f"package's {program}")}
     process = await asyncio.create_subprocess_exec(
         str(python),
-        str(EXAMPLES / "runtime.py"),
+        str(EXAMPLES / program),
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

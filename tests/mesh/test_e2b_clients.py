@@ -152,7 +152,7 @@ async def test_the_examples_of_the_packages_reference_run_as_they_are(
         (tmp_path / f"{number}.py").write_text(program)
     files = [str(tmp_path / f"{number}.py") for number in range(len(programs))]
     await answers(world, "reference", (sys.executable, "-c", RUN, *files), PYTHONPATH=str(library))
-    assert len(programs) >= 4, programs
+    assert len(programs) == 13, programs
 
 
 KILLED = """

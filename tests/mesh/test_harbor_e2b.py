@@ -46,10 +46,10 @@ for arguments in json.loads(sys.argv[1]):
 """
 
 
-async def harbor(world: World, home: Path, *commands: tuple[str, ...]) -> str:
-    """Run its command line, with what the mesh says that clients need and a key."""
+async def harbor(world: World, key: str, home: Path, *commands: tuple[str, ...]) -> str:
+    """Run its command line, with what the mesh says that clients need, and a key."""
     python = await asyncio.to_thread(environment_of, *HARBOR, with_own=False, python=newer_python())
-    variables = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key("harbor"), "HOME": str(home)}
+    variables = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": key, "HOME": str(home)}
     process = await asyncio.create_subprocess_exec(
         *(str(python), "-c", START, json.dumps(commands)),
         cwd=home,
@@ -84,13 +84,21 @@ def rewards(jobs: Path) -> dict[str, Any]:
 async def test_harbors_environment_for_e2b_runs_tasks_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "harbor.yaml").write_text(TEMPLATE)
     async with open_world(templates=[str(tmp_path / "harbor.yaml")]) as world:
+        key = await world.key("harbor")
         tasks, jobs = tmp_path / "tasks", tmp_path / "jobs"
-        await harbor(world, tmp_path, ("task", "init", "-p", str(tasks), "--no-pytest", "acme/answer"))
+        await harbor(
+            world,
+            key,
+            tmp_path,
+            ("task", "init", "-p", str(tasks), "--no-pytest", "acme/answer", "--verifier-mode", "shared"),
+        )
         fill(tasks / "answer")
         run = ("run", "--path", str(tasks), "--env", "e2b", "--yes")
         await harbor(
-            world, tmp_path, *((*run, "--agent", agent, "--jobs-dir", str(jobs / agent)) for agent in ("oracle", "nop"))
+            world,
+            key,
+            tmp_path,
+            *((*run, "--agent", agent, "--jobs-dir", str(jobs / agent)) for agent in ("oracle", "nop")),
         )
         assert rewards(jobs) == {"oracle": 1.0, "nop": 0.0}
-        key = {"X-API-KEY": await world.key("harbor")}
-        assert (await world.send("GET", "/v2/sandboxes", key))[1] == []
+        assert (await world.send("GET", "/v2/sandboxes", {"X-API-KEY": key}))[1] == []
