@@ -54,7 +54,7 @@ class Samples:
             self._add(CELL, await timed(box.run_ipython_cell("1+1")))
             self._add(COMMAND, await timed(box.run_shell_command("true")))
         for what, command in OUTPUTS.items():
-            self.rates.setdefault(what, []).append(await _output_rate(box, command))
+            self.rates.setdefault(what, []).append(await output_rate(box, command))
 
     def _add(self, what: str, seconds: float) -> None:
         self.seconds.setdefault(what, []).append(seconds)
@@ -90,7 +90,8 @@ async def _run_container() -> None:
         raise RuntimeError(f"{' '.join(command)} failed with {process.returncode}")
 
 
-async def _output_rate(box: BaseSandboxAsync, command: str) -> float:
+async def output_rate(box: BaseSandboxAsync, command: str) -> float:
+    """Return the MB a second that `OUTPUT_BYTES` of a command's output come with."""
     started, got = time.perf_counter(), 0
     async for event in box.stream("run_shell_command", command=command):
         got += len(event.data) if isinstance(event, Output) else 0
@@ -100,7 +101,8 @@ async def _output_rate(box: BaseSandboxAsync, command: str) -> float:
 
 
 @asynccontextmanager
-async def _box_on(driver: str) -> AsyncGenerator[tuple[RunningMesh, BaseSandboxAsync]]:
+async def box_on(driver: str) -> AsyncGenerator[tuple[RunningMesh, BaseSandboxAsync]]:
+    """Give a mesh on a driver, and a sandbox that has done everything once."""
     async with running_mesh(environment={"SANDMESH_DRIVER": driver}) as mesh, box_of(mesh) as box:
         await box.run_ipython_cell("1+1")
         await box.run_shell_command("true")
@@ -117,7 +119,7 @@ async def drivers() -> list[Figure]:
         boxes: dict[str, tuple[RunningMesh, BaseSandboxAsync]] = {}
         for driver in DRIVERS:
             try:
-                boxes[driver] = await stack.enter_async_context(_box_on(driver))
+                boxes[driver] = await stack.enter_async_context(box_on(driver))
             except RuntimeError as error:
                 found.append(Figure(driver, f"not measured: {error}"))
         samples = {driver: Samples() for driver in boxes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -26,8 +27,10 @@ def outputs(call: Call) -> list[bytes]:
 
 
 def write_all(fd: int, pieces: Sequence[bytes]) -> None:
-    """Write pieces as a program does, and end."""
-    for piece in pieces:
+    """Write pieces as a program does, with a pause in the middle, and end."""
+    for number, piece in enumerate(pieces):
+        if number == len(pieces) // 2:
+            time.sleep(0.02)
         os.write(fd, piece)
     os.close(fd)
 

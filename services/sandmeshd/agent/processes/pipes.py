@@ -19,9 +19,10 @@ _MOST_PIPES: Final = 64
 _LARGE_PIPE: Final = 1 << 20
 _FLOWING: Final = 128 << 10
 """After so many bytes output is bulk rather than what somebody waits for."""
-_SMALL_READ: Final = 32 << 10
+_READS_IN_A_ROW: Final = 4
+"""Before others have their turn."""
 _GATHER_SECONDS: Final = 0.001
-"""How long a pipe of bulk output that held less than `_SMALL_READ` is left to fill, where system calls are slow."""
+"""How long a pipe of bulk output that was emptied is left to fill, where system calls are slow."""
 
 
 def pending(fd: int) -> int:
@@ -42,11 +43,8 @@ class OutputPipe:
         self.stream = stream
         self.reader, self.writer = ends or os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.reader, False)
+        # In gVisor's kernel each system call costs as much as copying 64 KiB.
         self._gathers = ends is None and not syscalls.keeps_file_ids() if gathers is None else gathers
-        if self._gathers:
-            # In gVisor's kernel each system call costs as much as copying 64 KiB.
-            with suppress(OSError):
-                fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, _LARGE_PIPE)
         self._total = 0
         self._loop = asyncio.get_running_loop()
         self.call: Call | None = None
@@ -79,7 +77,8 @@ class OutputPipe:
             if room < SMALLEST_READ:
                 await call.roomier()
             else:
-                left -= self._read(min(left, room))
+                # Nothing, if another process has read it.
+                left -= self._read(min(left, room)) or left
 
     def detach_reader(self) -> int | None:
         """Detach the reading end and return it, None if there is no writer any more."""
@@ -107,15 +106,38 @@ class OutputPipe:
         elif self.call.room < SMALLEST_READ:
             self._unwatch()
             self.call.when_room(self.watch)
-        elif 0 < self._read(self.call.room) < _SMALL_READ and self._gathers and self._total > _FLOWING:
-            self._unwatch()
-            self._loop.call_later(_GATHER_SECONDS, self.watch)
+        else:
+            self._read(self.call.room)
+            if self._gathers and self._total > _FLOWING:
+                self._unwatch()
+                with suppress(OSError):
+                    fcntl.fcntl(self.reader, fcntl.F_SETPIPE_SZ, _LARGE_PIPE)
+                self._loop.call_later(_GATHER_SECONDS, self._flow)
+
+    def _flow(self) -> None:
+        """Read bulk output every so often, until there was none: to be told of some takes eight system calls."""
+        for turn in range(_READS_IN_A_ROW):
+            if self.call is None or self.ended:
+                return
+            room = self.call.room
+            if room < SMALLEST_READ:
+                self.call.when_room(self._flow)
+                return
+            size = self._read(room)
+            if size == 0 and turn == 0:
+                self.watch()
+                return
+            if size < room:
+                self._loop.call_later(_GATHER_SECONDS, self._flow)
+                return
+        self._loop.call_soon(self._flow)
 
     def _read(self, size: int) -> int:
+        """Read at most so much for the call; return how much it was."""
         try:
             data = os.read(self.reader, size)
         except BlockingIOError:
-            return size
+            return 0
         except OSError:
             # A terminal whose slave end is closed reports EIO.
             data = b""

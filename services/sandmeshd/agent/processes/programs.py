@@ -26,13 +26,17 @@ _SHELL_KILLED: Final = 128 + signal.SIGKILL
 
 @dataclass(frozen=True)
 class Program:
-    """A program, its directory, variables and timeout; `terminal` is rows and columns, None for pipes."""
+    """A program, its directory, variables and timeout; `terminal` is rows and columns, None for pipes.
+
+    Callers that follow what they started learn `soon` that it has started, others with what comes next.
+    """
 
     argv: Sequence[str]
     cwd: str | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     timeout: float | None = None
     terminal: tuple[int, int] | None = None
+    soon: bool = True
 
 
 class Programs:
@@ -65,7 +69,7 @@ class Programs:
         kills = self.memory.oom_kills()
         try:
             process = self._start(program, call, streams, env)
-            ended = await _follow(call, process, streams)
+            ended = await _follow(call, process, streams, soon=program.soon)
         finally:
             streams.close()
         if self.memory.oom_kills() > kills and _was_oom_killed(call, ended):
@@ -117,9 +121,9 @@ class Programs:
         return process
 
 
-async def _follow(call: Call, process: Process, streams: Pipes | Terminal) -> Ended:
+async def _follow(call: Call, process: Process, streams: Pipes | Terminal, *, soon: bool) -> Ended:
     with call.stopping(process.stop, process.signal):
-        call.started(await process.started)
+        call.started(await process.started, soon=soon)
         # Only now: the program may have written before its start was reported.
         streams.follow(call)
         with call.resizing(streams.resize) if isinstance(streams, Terminal) else nullcontext():

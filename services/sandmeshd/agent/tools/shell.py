@@ -33,7 +33,8 @@ class Shell:
     async def run(self, command: RunShellCommand, call: Call) -> Outcome:
         """Run a command line to its end; what it left in the background goes on, its output unread."""
         argv = [self._program, "-c", command.command]
-        return await self.programs.run(Program(argv, command.cwd, command.env or {}, command.timeout), call)
+        program = Program(argv, command.cwd, command.env or {}, command.timeout, soon=False)
+        return await self.programs.run(program, call)
 
     async def start(self, request: StartProcess, call: Call) -> Outcome:
         """Run a program, or a command line, to its end."""

@@ -1,36 +1,32 @@
 """The zygote of a container: it makes files as user code does, and its children become user code by their uid.
 
-In gVisor's kernel, where a fork takes ten times as long as elsewhere, it is two processes: the spawner, which programs
-are forked from, ahead of the requests for them, and which imports nothing for kernels, and its child, which kernels are
-forked from. The spawner receives all requests.
+In gVisor's kernel, where both sides of a fork fault on each page again, it is two processes: the spawner, which
+programs are started from, and which imports nothing for kernels, and its child, which kernels are forked from. The
+spawner receives all requests. Its programs share its memory until they are executed (vfork), so that nothing is copied;
+what they inherit, its working thread has. That has user code's uid while one is started, of itself alone: the first
+thread, which does nothing else, keeps the uid that user code may not send signals to.
 """
 
 from __future__ import annotations
 
+import _thread
 import errno
 import gc
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland import launch, syscalls, users, zygote
+from sandmeshd.agent.userland import launch, layer, syscalls, users, zygote
 
-_BUSY_MS, _IDLE_MS = 30, 1
-"""For how long there was nothing to do when a process is forked ahead, while a program runs and else."""
-
-
-@dataclass(frozen=True)
-class Spare:
-    """A process that waits on a socket for the program that it will become."""
-
-    pid: int
-    socket: socket.socket
-    failure: int
+_IDLE_MS = 1
+"""For how long there was nothing to do when what programs need is imported."""
 
 
 class Spawner(zygote.Zygote):
@@ -41,30 +37,76 @@ class Spawner(zygote.Zygote):
         super().__init__(control, cgroup_fds)
         self._kernels = kernels
         self._pid = pid
-        self._spare: Spare | None = None
-        self._wants_spare = True
+        self._limits: dict[str, int] | None = None
+        """Those of this process, which its programs inherit, since the first of them."""
+        self._subprocess: Any = None
+        self._user = os.getuid()
 
     def serve_programs(self) -> NoReturn:
         """Serve until the agent or the process that kernels are forked from exits."""
         gc.collect()
         gc.freeze()
+        launch.allow_inspection()
+        syscalls.set_dumpable(False)
+        users.bequeath_no_capabilities()
+        syscalls.reset_reserved_signals()
         self._begin()
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+            # What is handled here, programs have with its default action.
+            signal.signal(number, _ignore)
+        _thread.start_new_thread(self._work, ())
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
-            # A fork would delay a program that has just begun.
-            delay = _BUSY_MS if self._children else _IDLE_MS
-            if not self._turn(delay if self._wants_spare else None):
-                self._wants_spare = False
-                # Without one, the next program is forked when it is asked for.
-                with suppress(OSError):
-                    self._spare = _fork_spare(self._cgroup_fds)
+            signal.pause()
+
+    def _work(self) -> NoReturn:
+        try:
+            while self._turn(_IDLE_MS):
+                pass
+            self._prepare()
+            while True:
+                self._turn(None)
+        finally:
+            os._exit(1)
+
+    def _prepare(self) -> None:
+        """Import what starts programs, and rehearse it: what a process has done once finds its pages in place."""
+        if self._subprocess is None:
+            self._subprocess = import_module("subprocess")
+            with suppress(OSError):
+                self._run(["/"], [0, 1, 2], "/", dict(os.environ))
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
-        spare, self._spare, self._wants_spare = self._spare, None, True
-        if spare is None or not _hand_over(spare, request, fds):
+        pid = None
+        if not request["terminal"] and not self._cgroup_fds and syscalls.SETS_THREADS_USER:
+            # What fails is found out again where it is reported by its step.
+            with suppress(OSError, ValueError):
+                pid = self._execute(request, fds)
+        if pid is None:
             super()._spawn(request, fds)
         else:
-            self._record(request, spare.pid, spare.failure, kernel=False)
-            _close(fds)
+            self._record(request, pid, None, kernel=False)
+            zygote.close(fds)
+
+    def _execute(self, request: dict[str, Any], fds: list[int]) -> int:
+        self._prepare()
+        limits: dict[str, int] = request["limits"]
+        if limits != self._limits:
+            launch.limit(limits)
+            if limits["user"] not in (0, self._user):
+                # Signals do not go by the gid.
+                syscalls.set_thread_group(*3 * (limits["user"],))
+            self._limits = limits
+        layer.make(request["env"])
+        with _user_code(limits["user"], self._user):
+            return self._run(request["argv"], fds, request["cwd"], request["env"])
+
+    def _run(self, argv: list[str], fds: list[int], cwd: str, env: dict[str, str]) -> int:
+        streams = dict(zip(("stdin", "stdout", "stderr"), fds, strict=True))
+        child = self._subprocess.Popen(argv, **streams, cwd=cwd, env=env, close_fds=False, start_new_session=True)
+        # It is reaped here, by its pid.
+        child.returncode = 0
+        return int(child.pid)
 
     def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
         data = json.dumps(request).encode()
@@ -78,7 +120,7 @@ class Spawner(zygote.Zygote):
         except OSError as error:
             self._refuse(request, fds, error.errno, "request")
         else:
-            _close(fds)
+            zygote.close(fds)
 
     def _signal(self, request: dict[str, Any], _: list[int]) -> None:
         if request["id"] in self._pids:
@@ -96,46 +138,21 @@ class Spawner(zygote.Zygote):
         super()._reap_one(pid)
 
 
-def _fork_spare(cgroup_fds: list[int]) -> Spare:
-    with ExitStack() as stack:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stack.callback(theirs.close)
-        unless = stack.enter_context(ExitStack())
-        unless.callback(ours.close)
-        failure, report_fd = syscalls.private_pipe()
-        stack.callback(os.close, report_fd)
-        unless.callback(os.close, failure)
-        pid = syscalls.fork_bare()
-        if pid == 0:
-            ours.close()
-            _wait_for_program(theirs, report_fd, cgroup_fds)
-        unless.pop_all()
-        return Spare(pid, ours, failure)
-
-
-def _close(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)
-
-
-def _hand_over(spare: Spare, request: dict[str, Any], fds: list[int]) -> bool:
-    data = json.dumps(request).encode()
-    with spare.socket, suppress(OSError):
-        if len(data) <= zygote.LARGEST_MESSAGE:
-            socket.send_fds(spare.socket, [data], fds)
-            return True
-    os.close(spare.failure)
-    return False
-
-
-def _wait_for_program(requests: socket.socket, report_fd: int, cgroup_fds: list[int]) -> NoReturn:
+@contextmanager
+def _user_code(user: int, own: int) -> Generator[None]:
+    """Have this thread's children be user code, by its uid, if it is another than this process's."""
+    if user in (0, own):
+        yield
+        return
+    syscalls.set_thread_user(user, user, own)
     try:
-        launch.prepare()
-        data, fds, _, _ = socket.recv_fds(requests, zygote.LARGEST_MESSAGE, zygote.MOST_FDS)
-        if data:
-            launch.become(json.loads(data), fds, report_fd, cgroup_fds, prepared=True)
+        yield
     finally:
-        os._exit(0)
+        syscalls.set_thread_user(own, user, own)
+
+
+def _ignore(_number: int, _frame: object) -> None:
+    """Take a signal that is not for this process."""
 
 
 def run(fds: list[int], site: str) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import resource
 import signal
 import struct
-import sys
 import termios
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import Any, NoReturn
 
 from sandmeshd.agent.userland import layer, syscalls, users
@@ -56,11 +52,15 @@ def settle(fds: list[int], kept: list[int]) -> list[int]:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Set the limits of user code, `processes` (with threads) and those below; then be its `user`. 0 is none."""
+    """Set the limits of user code, `processes` (with threads) and those below. 0 is none."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for kind, name in _LIMITS:
         if limits[name]:
             resource.setrlimit(kind, (limits[name], limits[name]))
+
+
+def _be_limited(limits: dict[str, int]) -> None:
+    limit(limits)
     if limits["user"]:
         users.become_user(limits["user"])
 
@@ -89,45 +89,16 @@ def join_cgroups(cgroup_fds: list[int]) -> None:
         os.write(fd, b"0")
 
 
-def prepare() -> None:
-    """Prepare what every program needs ahead of the request for one, and rehearse the rest.
-
-    A page of a process that was forked is copied when it is first touched, which in gVisor's kernel takes longer than
-    the system calls do: what was rehearsed finds its pages copied.
-    """
-    os.setsid()
-    reset_signals()
-    request = json.loads(json.dumps({"env": dict(os.environ)}))
-    for kind, name in _LIMITS:
-        _step(name, partial(resource.getrlimit, kind))
-    syscalls.passes_on_capabilities()
-    layer.make({"VIRTUAL_ENV": sys.prefix})
-    failing: tuple[Callable[[], object], ...] = (
-        lambda: fcntl.fcntl(_NONE, fcntl.F_DUPFD_CLOEXEC, _HIGH),
-        lambda: os.dup2(_NONE, 0),
-        lambda: os.execve("/", ["/"], request["env"]),  # noqa: S606 - a folder
-    )
-    for step in failing:
-        with suppress(OSError):
-            step()
-
-
-def become(
-    request: dict[str, Any], fds: list[int], failure: int, cgroup_fds: list[int], *, prepared: bool = False
-) -> NoReturn:
-    """Execute the program of a request in this fresh child; a failure is written to `failure`.
-
-    With `prepared` it has run `prepare` before.
-    """
+def become(request: dict[str, Any], fds: list[int], failure: int, cgroup_fds: list[int]) -> NoReturn:
+    """Execute the program of a request in this fresh child; a failure is written to `failure`."""
     try:
         _step("group", lambda: join_cgroups(cgroup_fds))
-        if not prepared:
-            os.setsid()
-            reset_signals()
+        os.setsid()
+        reset_signals()
         (failure,) = settle(fds, [failure])
         if request["terminal"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        _step("limits", lambda: limit(request["limits"]))
+        _step("limits", lambda: _be_limited(request["limits"]))
         layer.make(request["env"])
         _step("directory", lambda: os.chdir(request["cwd"]))
         _step("memory", allow_inspection)

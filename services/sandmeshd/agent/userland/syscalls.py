@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import signal
+from functools import cache
 
 TYPE_CHECKING = False  # as typing has it, which takes 5 ms before a container's kernel can start
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _INSTRUCTION_BYTES: Final = 8
 _SYS_RT_SIGACTION: Final = {"x86_64": 13, "aarch64": 134}.get(os.uname().machine)
+_SYS_SETRESUID, _SYS_SETRESGID = {"x86_64": (117, 119), "aarch64": (147, 149)}.get(os.uname().machine, (None, None))
+SETS_THREADS_USER: Final = _SYS_SETRESUID is not None
+"""Whether `set_thread_user` knows its system calls."""
 _RESERVED_SIGNALS: Final = (32, 33)
 """SIGCANCEL and SIGSETXID of glibc, whose functions refuse to change them."""
 
@@ -197,6 +201,21 @@ def touch_files_as(user: int) -> None:
         raise OSError(errno.EPERM, f"setfsuid({user}): {os.strerror(errno.EPERM)}")
 
 
+def set_thread_user(real: int, effective: int, saved: int) -> None:
+    """Set the three uids of the calling thread alone; the C library's function sets those of all threads.
+
+    Raises:
+        OSError: This thread may not.
+    """
+    _checked(_libc.syscall(_SYS_SETRESUID, real, effective, saved), "setresuid")
+
+
+def set_thread_group(real: int, effective: int, saved: int) -> None:
+    """Set the three gids of the calling thread alone, as `set_thread_user`."""
+    _checked(_libc.syscall(_SYS_SETRESGID, real, effective, saved), "setresgid")
+
+
+@cache
 def keeps_file_ids() -> bool:
     """Return whether the kernel keeps uids and gids for files alone: Linux does, gVisor's does not."""
     return bool(_libc.setfsuid(-1) != -1)

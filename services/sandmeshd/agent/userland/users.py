@@ -47,6 +47,12 @@ def pass_on_capabilities() -> None:
         syscalls.pass_on_capability(capability)
 
 
+def bequeath_no_capabilities() -> None:
+    """Keep the agent's capabilities in this process of its alone: no program that it executes inherits one."""
+    if os.getuid() == AGENT_ID:
+        syscalls.set_capabilities(sum(1 << capability for capability in _KEPT), 0)
+
+
 def become_user(user: int) -> None:
     """Turn this fresh child of the zygote into user code, for good."""
     if os.getuid() != user:

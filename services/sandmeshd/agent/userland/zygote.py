@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from typing import Any
 from sandmeshd.agent.userland import launch, syscalls
 
 LARGEST_MESSAGE = 131_072
-MOST_FDS = 4
+_MOST_FDS = 4
 _REPORT_ATTEMPTS = 100
 _REPORT_DELAY = 0.05
 """In seconds, before a report for which there is no memory is sent again."""
@@ -46,7 +47,8 @@ class Child:
     kernel: bool
     whole: bool
     """Whether its group ends with it."""
-    failure: int
+    failure: int | None
+    """The pipe on which it reports what keeps its program from running, if that is not known by now."""
 
 
 class Zygote:
@@ -133,7 +135,7 @@ class Zygote:
         os._exit(0)
 
     def _request(self) -> None:
-        data, fds, flags, _ = socket.recv_fds(self._requests, LARGEST_MESSAGE, MOST_FDS)
+        data, fds, flags = _receive(self._requests)
         if not data:
             os._exit(0)
         request = json.loads(data)
@@ -155,8 +157,7 @@ class Zygote:
             self._start(request, fds, kernel=True)
 
     def _refuse(self, request: dict[str, Any], fds: list[int], number: int | None, step: str) -> None:
-        for fd in fds:
-            os.close(fd)
+        close(fds)
         self._report({"refused": request["id"], "errno": number, "step": step})
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
@@ -192,10 +193,9 @@ class Zygote:
                 self._be_child(request, fds, report_fd, kernel)
             self._record(request, pid, failure, kernel=kernel)
         finally:
-            for fd in (report_fd, *fds):
-                os.close(fd)
+            close([report_fd, *fds])
 
-    def _record(self, request: dict[str, Any], pid: int, failure: int, *, kernel: bool) -> None:
+    def _record(self, request: dict[str, Any], pid: int, failure: int | None, *, kernel: bool) -> None:
         whole = kernel or request.get("whole", False)
         self._children[pid] = Child(request["id"], pid, kernel, whole, failure)
         self._pids[request["id"]] = pid
@@ -230,13 +230,31 @@ class Zygote:
         if child is None:
             return
         self._pids.pop(child.id, None)
-        failure = launch.read_report(child.failure) if not child.kernel else None
-        os.close(child.failure)
+        failure = None
+        if child.failure is not None:
+            failure = launch.read_report(child.failure) if not child.kernel else None
+            os.close(child.failure)
         self._report({"ended": child.id, "status": status, "failure": failure})
 
 
 def _wake_only(_number: int, _frame: object) -> None:
     """Take a signal whose only work is to wake the loop."""
+
+
+def _receive(requests: socket.socket) -> tuple[bytes, list[int], int]:
+    # As socket.recv_fds does, but closed to programs from the first moment.
+    fds = array("i")
+    room = socket.CMSG_LEN(_MOST_FDS * fds.itemsize)
+    data, ancillary, flags, _ = requests.recvmsg(LARGEST_MESSAGE, room, socket.MSG_CMSG_CLOEXEC)
+    for _, _, packed in ancillary:
+        fds.frombytes(packed[: len(packed) - len(packed) % fds.itemsize])
+    return data, list(fds), flags
+
+
+def close(fds: list[int]) -> None:
+    """Close descriptors."""
+    for fd in fds:
+        os.close(fd)
 
 
 def _read_all(fd: int) -> bytes:
