@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,6 +68,15 @@ class Release:
     def box(self) -> BaseSandboxAsync:
         """Return a sandbox that is to be made through the gateways."""
         return BaseSandboxAsync(base_url=self.base_url, bearer_token=self.token, ca_cert=self.authority)
+
+    @asynccontextmanager
+    async def described(self) -> AsyncGenerator[None]:
+        """Add to an error of the mesh what its pods are doing."""
+        try:
+            yield
+        except SandmeshError as error:
+            error.add_note(f"{error.facts}\n{_state(self.cluster)}")
+            raise
 
 
 @dataclass
@@ -214,16 +224,17 @@ def test_the_budget_lets_one_gateway_go_at_a_time(release: Release) -> None:
 
 async def test_an_upgrade_of_all_services_fails_no_call(release: Release, request: pytest.FixtureRequest) -> None:
     before = _pods(release.cluster)
-    async with release.box() as one, release.box() as two, release.box() as three:
+    async with release.described(), release.box() as one, release.box() as two, release.box() as three:
         upgraded = asyncio.Event()
-        loads = [asyncio.create_task(_call(box, upgraded)) for box in (one, two, three)]
-        options = ("--wait", "--timeout", "8m")
-        await asyncio.to_thread(
-            _helm, release.cluster, "upgrade", RELEASE, str(CHART), *options, values=_values(release.images[1])
-        )
-        await asyncio.to_thread(_wait_for_other_pods, release.cluster, before)
-        upgraded.set()
-        done = await asyncio.gather(*loads)
+        async with asyncio.TaskGroup() as group:
+            loads = [group.create_task(_call(box, upgraded)) for box in (one, two, three)]
+            options = ("--wait", "--timeout", "8m")
+            await asyncio.to_thread(
+                _helm, release.cluster, "upgrade", RELEASE, str(CHART), *options, values=_values(release.images[1])
+            )
+            await asyncio.to_thread(_wait_for_other_pods, release.cluster, before)
+            upgraded.set()
+        done = [load.result() for load in loads]
     calls, slowest = sum(load.calls for load in done), max(load.slowest for load in done)
     request.config.get_terminal_writer().line(f"calls during the upgrade: {calls}, the slowest took {slowest:.2f} s")
     assert [failure for load in done for failure in load.failures] == []
@@ -239,7 +250,7 @@ async def _call(box: BaseSandboxAsync, ended: asyncio.Event) -> Load:
         try:
             answer = await box.run_ipython_cell(f"print({load.calls})")
         except SandmeshError as error:
-            load.failures.append(f"{time.strftime('%X')} {error!r}")
+            load.failures.append(f"{time.strftime('%X')} {error!r} {error.facts}")
         else:
             if answer.text.strip() != str(load.calls):
                 load.failures.append(f"call {load.calls} was answered with {answer.text!r}")

@@ -13,7 +13,9 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]  # it has no types
 import pytest
 import yaml
+from google.protobuf.descriptor_pb2 import MethodOptions
 
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from tests.helm import helm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,3 +190,22 @@ def test_values_that_do_not_fit_are_named(values: Mapping[str, Any], said: str) 
     done = _helm("template", "one", str(CHART), values=values)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+def test_a_gateway_takes_calls_once_it_can_ask_the_store_and_is_not_stopped_where_it_later_cannot() -> None:
+    pods = dict(_pods(_render({})))
+    (container,) = pods["one-sandmesh-gateway"]["spec"]["containers"]
+    *_, path = container["startupProbe"]["exec"]["command"]
+    service, _, method = path.strip("/").partition("/")
+    found = sandbox_pb2.DESCRIPTOR.services_by_name[service.rpartition(".")[2]].methods_by_name[method]
+    assert found.containing_service.full_name == service
+    assert found.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
+    assert "exec" not in container["readinessProbe"]
+    assert "exec" not in container["livenessProbe"]
+
+
+def test_the_store_s_server_is_what_its_pod_tells_to_end() -> None:
+    (container,) = dict(_pods(_render({})))["one-sandmesh-store"]["spec"]["containers"]
+    (script,) = container["args"]
+    assert script.startswith("exec redis-server - ")
+    assert "requirepass $PASSWORD" in script

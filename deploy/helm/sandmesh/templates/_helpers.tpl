@@ -89,12 +89,12 @@ securityContext:
 {{- end }}
 
 {{/*
-Probes of a service that listens at an address without TLS: it has started when it serves RPCs there. From then on it is asked
-at the port of its metrics, which costs no process each time.
+Probes of a service that listens at an address without TLS: it has started when it serves RPCs there, and where a method is named,
+when that succeeds. From then on it is asked at the port of its metrics, which costs no process each time.
 */}}
 {{- define "sandmesh.probes" -}}
 startupProbe:
-  exec: {command: [alive, {{ . | quote }}]}
+  exec: {command: {{ prepend (splitList " " .) "alive" | toJson }}}
   periodSeconds: 2
   timeoutSeconds: 10
   failureThreshold: 60
