@@ -1,14 +1,23 @@
 """Pauses by E2B's own client: by hand, when a sandbox's time is over, and ended by the next request."""
 
 import time
+import uuid
 
 from e2b import NotFoundException, Sandbox, SandboxQuery, SandboxState
+
+
+def boot_id(box: Sandbox) -> str:
+    """Return by what programs tell starts of a machine apart."""
+    return str(uuid.UUID(box.commands.run("cat /proc/sys/kernel/random/boot_id").stdout.strip()))
+
 
 # By hand: what runs keeps its memory, and goes on when a client connects.
 sandbox = Sandbox.create(timeout=120, metadata={"task": "pauses"})
 counting = "x=0; while read line; do x=$((x + 1)); echo $x; done"
 counter = sandbox.commands.run(counting, background=True, stdin=True)
 sandbox.commands.send_stdin(counter.pid, "one\n")
+booted = boot_id(sandbox)
+assert booted == boot_id(sandbox)
 sandbox.pause()
 assert not sandbox.is_running()
 assert sandbox.get_info().state == SandboxState.PAUSED
@@ -20,10 +29,12 @@ again.commands.send_stdin(counter.pid, "two\n")
 for out, _, _ in counter:
     if out and "2" in out:
         break
+assert boot_id(again) == booted
 assert sandbox.kill()
 
 # A paused sandbox that is killed is gone.
 sandbox = Sandbox.create(timeout=120)
+assert boot_id(sandbox) != booted
 sandbox.pause()
 assert sandbox.kill()
 try:

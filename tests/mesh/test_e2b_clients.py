@@ -160,9 +160,10 @@ import asyncio, sys
 from e2b import AsyncSandbox
 
 async def make():
-    box = await AsyncSandbox.create(timeout=20)
+    box = await AsyncSandbox.create(timeout=120)
     await box.commands.run("sleep 1000", background=True, timeout=0)
     await box.files.write("mine", "x" * 1000)
+    await box.set_timeout(4)
     print(box.sandbox_id, flush=True)
 
 async def main():

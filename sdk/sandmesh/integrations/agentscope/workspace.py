@@ -156,14 +156,21 @@ class SandmeshWorkspace(SandboxedWorkspaceBase):
                 await mesh.sandboxes.kill(info.sandbox_id)
 
     def _bootstrap_commands(self) -> list[str]:
-        python, packages = self._gateway_python, " ".join(shlex.quote(one) for one in GATEWAY)
-        install = f"{python} -m pip install --quiet --disable-pip-version-check"
+        venv, packages = self._gateway_venv, " ".join(shlex.quote(one) for one in GATEWAY)
+        by_uv = f'uv venv --quiet --no-cache --seed --python "$(command -v python3)" {venv}'
         return [
-            f"python3 -m venv {self._gateway_venv}",
-            f"{install} {packages}",
+            f"if command -v uv > /dev/null; then {by_uv}; else python3 -m venv {venv}; fi",
+            _install(self._gateway_python, packages),
             # Of the package itself the gateway needs one module; all that it requires would take minutes.
-            f"{install} --no-deps agentscope=={_version()}",
+            _install(self._gateway_python, f"--no-deps agentscope=={_version()}"),
         ]
+
+
+def _install(python: str, packages: str) -> str:
+    """Return a command that installs packages, by uv where the sandbox has it: pip takes ten times as long."""
+    by_uv = f"uv pip install --quiet --no-cache --python {python} {packages}"
+    by_pip = f"{python} -m pip install --quiet --disable-pip-version-check {packages}"
+    return f"if command -v uv > /dev/null; then {by_uv}; else {by_pip}; fi"
 
 
 def _version() -> str:
