@@ -6,8 +6,8 @@ import asyncio
 import os
 import secrets
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -94,14 +94,23 @@ def processes(paths: MeshPaths, sandbox_id: str) -> list[int]:
     return below(init)
 
 
-@pytest.fixture
-def paths() -> Iterator[MeshPaths]:
+@contextmanager
+def own_paths() -> Generator[MeshPaths]:
     """Give the directories of a mesh of a new id, beside the environments that this user's meshes share."""
     made = MeshPaths(f"suite-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     made.make()
-    yield made
-    for folder in (made.state, made.runtime):
-        remove_tree(folder)
+    try:
+        yield made
+    finally:
+        for folder in (made.state, made.runtime):
+            remove_tree(folder)
+
+
+@pytest.fixture
+def paths() -> Iterator[MeshPaths]:
+    """Give the directories of a mesh of the test's own."""
+    with own_paths() as made:
+        yield made
 
 
 @pytest.fixture

@@ -5,18 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
+import pytest_asyncio
 
-from sandmeshd.drivers.conformance import Requirement, Subject, calls, lifecycle, networks
+from sandmeshd.drivers.conformance import Requirement, calls, lifecycle, networks
 from sandmeshd.drivers.conformance.suite import CORE
+from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.cluster import Cluster
-from tests.conformance.clusters import direct, remote, settings_of, subject_of
+from tests.conformance.clusters import Open, direct, remote, settings_of, subject_of
+from tests.conformance.conftest import own_paths
 from tests.engine import in_full
 
-pytestmark = [pytest.mark.needs("root", "docker", "kubernetes"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.needs("root", "docker", "kubernetes"),
+    pytest.mark.timeout(600),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+Way: TypeAlias = Callable[[KubernetesSettings], Open]
 
 BY_THE_LINK: tuple[Requirement, ...] = (
     calls.a_process_reads_its_input_to_the_end,
@@ -32,19 +43,45 @@ SUITE = (*CORE, networks.a_named_host_is_reached_and_no_other, networks.a_change
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 DEMO_SECONDS = 300.0
 OURS = "app.kubernetes.io/managed-by=sandmesh"
+LEASES = "/apis/coordination.k8s.io/v1"
 
 
 # What holds behind gRPC holds of the driver itself.
-@pytest.fixture(params=[direct, remote] if in_full() else [remote])
-def subject(request: pytest.FixtureRequest, cluster: Cluster, paths: MeshPaths) -> Subject:
-    """Return the driver on a mesh of its own."""
-    settings = settings_of(cluster, paths)
-    return subject_of(cluster, settings, request.param(settings))
+WAYS = (direct, remote) if in_full() else (remote,)
+AT_ONCE = 4
+"""The requirements that are checked at the same time: each waits for the kubelet most of its own."""
 
 
-@pytest.mark.parametrize("requirement", SUITE, ids=lambda each: each.__name__)
-async def test_conformance(requirement: Requirement, subject: Subject) -> None:
-    await requirement(subject)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def checks(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncGenerator[Mapping[str, asyncio.Task[None]]]:
+    """Begin to check the requirements of the tests that were chosen; what is still under way ends with the tests."""
+    room = asyncio.Semaphore(AT_ONCE)
+    items = [item for item in request.session.items if item.path == request.path]
+    chosen = [item for item in items if isinstance(item, pytest.Function)]
+    params: dict[str, dict[str, Any]] = {
+        item.name: item.callspec.params for item in chosen if item.originalname == test_conformance.__name__
+    }
+    started = {name: asyncio.create_task(_check(room, cluster, **each)) for name, each in params.items()}
+    yield started
+    for task in started.values():
+        task.cancel()
+    await asyncio.gather(*started.values(), return_exceptions=True)
+
+
+async def _check(room: asyncio.Semaphore, cluster: Cluster, way: Way, requirement: Requirement) -> None:
+    """Check a requirement on a mesh of its own."""
+    async with room:
+        with own_paths() as paths:
+            settings = settings_of(cluster, paths)
+            await requirement(subject_of(cluster, settings, way(settings)))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("requirement", SUITE, ids=lambda requirement: requirement.__name__)
+async def test_conformance(
+    request: pytest.FixtureRequest, checks: Mapping[str, asyncio.Task[None]], way: Way, requirement: Requirement
+) -> None:
+    await checks[request.node.name]
 
 
 @pytest.mark.parametrize("requirement", BY_THE_LINK, ids=lambda requirement: requirement.__name__)
@@ -72,3 +109,4 @@ async def test_the_demo_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> N
         while left:
             left = await asyncio.to_thread(cluster.names, "pods", OURS)
             left += await asyncio.to_thread(cluster.names, "secrets", OURS)
+            left += await asyncio.to_thread(cluster.names, "leases", OURS, LEASES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -10,13 +12,14 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.kubernetes.cluster.canary import Canaries, Facts, Finding
+from sandmeshd.drivers.kubernetes.cluster.canary import CONNECT, PORT, Canaries, Facts, Finding
 from sandmeshd.drivers.kubernetes.cluster.requests import ApiRefusal
 from sandmeshd.drivers.kubernetes.pod import pod
 from sandmeshd.drivers.kubernetes.proofs import Proofs, check_kernel, prove
 from sandmeshd.drivers.kubernetes.requirements import capabilities, enforceable, enforced
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths
+from tests.ports import free_port
 
 GVISOR = "Linux 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016"
 NODE = "Linux 6.18.5 #2 SMP PREEMPT_DYNAMIC Tue Nov 4 10:00:00 UTC 2026"
@@ -104,6 +107,21 @@ async def test_a_lower_posture_rests_on_a_policy_that_is_enforced_or_on_the_oper
     word = await proofs(Found(), posture=posture, declared=("network-policy",))
     assert word.network_policy is not None
     assert word.network_policy.value == "declared by the operator"
+
+
+async def _connects(wanted: str, port: int) -> asyncio.subprocess.Process:
+    program = CONNECT.replace(str(PORT), str(port))
+    command = (sys.executable, "-I", "-S", "-c", program, "127.0.0.1", wanted)
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+
+
+async def test_a_pod_that_may_connect_waits_for_what_listens_and_one_that_may_not_is_sure_of_it() -> None:
+    port = free_port()
+    free, kept = await asyncio.gather(*(_connects(wanted, port) for wanted in ("open", "shut")))
+    # Three failures in a row are enough for the other.
+    assert (await kept.communicate())[0] == b"shut\n"
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port):
+        assert (await free.communicate())[0] == b"open\n"
 
 
 @pytest.mark.parametrize(

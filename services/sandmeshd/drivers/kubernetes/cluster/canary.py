@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -34,21 +34,21 @@ while True:
     server.accept()[0].close()
 """
 
-# A network plugin may take a moment to heed a pod that is new.
+# What listens may take a moment to do so, and a network plugin to heed a pod that is new.
 CONNECT = f"""
 import socket, sys, time
-failures, deadline = 0, time.monotonic() + 15
-while failures < 3 and time.monotonic() < deadline:
+wanted, failures, deadline = sys.argv[2], 0, time.monotonic() + 30
+while time.monotonic() < deadline and (wanted == "open" or failures < 3):
     try:
         socket.create_connection((sys.argv[1], {PORT}), 2).close()
     except OSError:
         failures += 1
     else:
         failures = 0
-        if sys.argv[2] == "open":
+        if wanted == "open":
             break
     time.sleep(0.3)
-print("shut" if failures else "open", flush=True)
+print("open" if not failures else "shut" if failures > 2 else "unclear", flush=True)
 """
 
 FACTS = f"""
@@ -125,20 +125,21 @@ class Canaries:
 
     async def network_policy(self) -> Finding:
         """Return whether a pod under the mesh's policy is kept from what another one reaches."""
-        async with AsyncExitStack() as stack:
-            listener = await stack.enter_async_context(self._pod(self._body("listens", LISTEN, [], {})))
+        async with self._pod(self._body("listens", LISTEN, [], {})) as listener:
             address = await self._address(listener)
-            if not address:
+            # One after the other: where nothing listens yet, or any more, it is no policy that shuts a pod out.
+            if not address or await self._connects("open", address, {}) != "open":
                 return Finding.UNKNOWN
-            labels = {"open": {}, "shut": mesh_labels(self.settings.paths.mesh_id)}
-            names = [
-                await stack.enter_async_context(self._pod(self._body(kind, CONNECT, [address, kind], label)))
-                for kind, label in labels.items()
-            ]
-            (_, free), (_, kept) = await asyncio.gather(*(self._end(name) for name in names))
-        if free.strip() != "open":
-            return Finding.UNKNOWN
-        return {"shut": Finding.HOLDS, "open": Finding.CONTRADICTED}.get(kept.strip(), Finding.UNKNOWN)
+            kept = await self._connects("shut", address, mesh_labels(self.settings.paths.mesh_id))
+            if await self._address(listener) != address:
+                return Finding.UNKNOWN
+        return {"shut": Finding.HOLDS, "open": Finding.CONTRADICTED}.get(kept, Finding.UNKNOWN)
+
+    async def _connects(self, wanted: str, address: str, labels: Mapping[str, str]) -> str:
+        """Return whether a pod with some labels finds the way to another one open or shut; empty: it tells nothing."""
+        async with self._pod(self._body(wanted, CONNECT, [address, wanted], labels)) as name:
+            _, output = await self._end(name)
+        return output.strip()
 
     def _body(self, kind: str, program: str, arguments: list[str], labels: Mapping[str, str]) -> dict[str, Any]:
         container: dict[str, Any] = {
@@ -185,8 +186,9 @@ class Canaries:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _address(self, name: str) -> str:
-        pod = await self._until(name, _has_begun)
-        return str(pod["status"].get("podIP") or "") if pod else ""
+        """Return the address of a pod that runs, empty where it does not in time, or has ended."""
+        pod = await self._until(name, lambda status: _runs(status) or _has_ended(status))
+        return str(pod["status"]["podIP"]) if pod and _runs(pod["status"]) else ""
 
     async def _end(self, name: str) -> tuple[Mapping[str, Any] | None, str]:
         """Return a pod that has ended, None where it did not in time, and what it wrote."""
@@ -214,8 +216,8 @@ def _reason(pod: Mapping[str, Any] | None) -> str:
     return str(state.get("terminated", {}).get("reason") or "")
 
 
-def _has_begun(status: Mapping[str, Any]) -> bool:
-    return bool(status.get("podIP")) and status.get("phase") != "Pending"
+def _runs(status: Mapping[str, Any]) -> bool:
+    return bool(status.get("podIP")) and status.get("phase") == "Running"
 
 
 def _has_ended(status: Mapping[str, Any]) -> bool:

@@ -112,10 +112,12 @@ class HeldLease:
             self._other = holder
 
     async def release(self) -> None:
-        """Release the Lease."""
-        if not self._other:
-            with suppress(SandmeshError, ApiRefusal):
-                await self._cluster.delete(self._path, version=self._version)
+        """Release the Lease, unless it is another's."""
+        with suppress(SandmeshError, ApiRefusal):
+            # Its version may be that of a renewal whose answer nobody waited for.
+            lease = await self._cluster.find(self._path)
+            if lease is not None and lease["spec"].get("holderIdentity") == self._holder:
+                await self._cluster.delete(self._path, version=lease["metadata"]["resourceVersion"])
 
 
 def _taken(mesh_id: str, holder: str) -> RuntimeUnavailable:
