@@ -50,9 +50,10 @@ docker-tests: set-up-dev
 # The kubernetes driver's, on a cluster of their own: needs what docker-tests needs, and etcd-server, golang-go, rsync,
 # patch, dpkg-dev, socat and xz-utils to build Kubernetes, which takes 5 to 15 minutes the first time. With
 # SANDMESH_TEST_CLUSTER=short only the core of the conformance suite, and the demo.
+ON_CLUSTER := tests/conformance/test_kubernetes*.py tests/faults/test_kubernetes*.py
 kubernetes-tests: set-up-dev
 	@scripts/kubernetes_build.sh
-	@SANDMESH_TEST_CLUSTER=$${SANDMESH_TEST_CLUSTER:-1} SANDMESH_TEST_DOCKER=short $(VENV)/python -m pytest tests/conformance/test_kubernetes*.py tests/faults/test_kubernetes*.py $(ARGS)
+	@SANDMESH_TEST_CLUSTER=$${SANDMESH_TEST_CLUSTER:-1} SANDMESH_TEST_DOCKER=short $(VENV)/python -m pytest $(if $(filter short,$(SANDMESH_TEST_CLUSTER)),tests/conformance/test_kubernetes.py,$(ON_CLUSTER)) $(ARGS)
 
 # The boxlite driver's, on a machine with KVM: needs root and what docker-tests needs, for an image.
 boxlite-tests: set-up-dev
