@@ -21,6 +21,10 @@ from tests.npm import install
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]
 
 PROGRAMS = ("sandbox.py", "interpreter.py", "pauses.py", "templates.py")
+IN_FULL = ("newest.py", "volumes.py", "rest.py", "refusals.py")
+NAMED = ("hosts.py", "gateway.py")
+"""Those that reach sandboxes by names."""
+
 LAST = ("every call answered", "replies are the same")
 
 
@@ -44,8 +48,12 @@ async def e2bs(engine: str, tmp_path: Path) -> None:
     """Run the programs of E2B's client for Python."""
     python = str(await asyncio.to_thread(environment_of, *CLIENTS, with_own=False))
     async with open_world(driver="docker", docker_url=engine) as world:
-        for name in (*PROGRAMS, *(("newest.py", "volumes.py") if in_full() else ())):
+        for name in (*PROGRAMS, *(IN_FULL if in_full() else ())):
             await answers(python, str(EXAMPLES / name), **await of_e2b(world, name))
+    if in_full():
+        async with open_world(driver="docker", docker_url=engine, e2b_domain="mesh.localhost") as world:
+            for name in NAMED:
+                await answers(python, str(EXAMPLES / name), **await of_e2b(world, name))
 
 
 async def others(engine: str, tmp_path: Path) -> None:
@@ -55,7 +63,7 @@ async def others(engine: str, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "node", node, ignore=shutil.ignore_patterns("node_modules"))
     await asyncio.to_thread(install, node, "npm")
     async with open_world(driver="docker", docker_url=engine, **doors) as world:
-        for name in ("sandbox.mjs", "templates.mjs"):
+        for name in ("sandbox.mjs", "interpreter.mjs", "templates.mjs"):
             await answers("node", str(node / name), **await of_e2b(world, name))
         await of_doors(world)
 
@@ -77,7 +85,8 @@ async def of_doors(world: World) -> None:
     folder, url = EXAMPLES.parent, world.url
     python = await asyncio.to_thread(environment_of, "agentscope-runtime==1.1.6.post2")
     token = await token_of(world, "agentscope")
-    await answers(str(python), str(folder / "agentscope" / "runtime.py"), BASE_URL=url, BEARER_TOKEN=token)
+    for name in ("runtime.py", "rest.py"):
+        await answers(str(python), str(folder / "agentscope" / name), BASE_URL=url, BEARER_TOKEN=token)
     python = await asyncio.to_thread(environment_of, "swe-rex==1.4.0", "aiohttp")
     token = await token_of(world, "swerex")
     await answers(str(python), str(folder / "swerex" / "runtime.py"), BASE_URL=url, TOKEN=token, TERM="dumb")

@@ -155,6 +155,9 @@ async def test_the_examples_of_the_packages_reference_run_as_they_are(
     assert len(programs) == 13, programs
 
 
+ROUNDS = int(os.environ.get("SANDMESH_TEST_E2B_KILLED", "3"))
+"""How many clients are killed, each with six sandboxes."""
+
 KILLED = """
 import asyncio, sys
 from e2b import AsyncSandbox
@@ -177,7 +180,7 @@ asyncio.run(main())
 async def test_clients_that_are_killed_leave_nothing_once_their_time_is_over(world: World, library: Path) -> None:
     key = await world.key("killed")
     environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": key, "PYTHONPATH": str(library)}
-    for _ in range(3):
+    for _ in range(ROUNDS):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", KILLED, "6", env=environment, stdout=subprocess.PIPE
         )
@@ -218,3 +221,20 @@ async def test_nodes_clients_of_half_a_year_ago_reach_sandboxes_by_names(named: 
     for name in ("sandbox.mjs", "interpreter.mjs"):
         shutil.copy(EXAMPLES / "node" / name, folder)
         await answers(named, f"previous-{name}", ("node", str(folder / name)))
+
+
+@pytest.mark.needs("names")
+async def test_a_client_that_does_not_trust_a_domains_certificate_is_told_by_the_page_what_to_set(
+    named: World, library: Path
+) -> None:
+    trusted = {"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"}
+    environment = {name: value for name, value in (os.environ | named.mesh.e2b).items() if name not in trusted}
+    environment |= {"E2B_API_KEY": await named.key("untrusting"), "PYTHONPATH": str(library)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from e2b import Sandbox; Sandbox.create()"), env=environment, stderr=subprocess.PIPE
+    )
+    _, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, b"invalid peer certificate: UnknownIssuer" in err) == (1, True), err.decode()
+    page = (EXAMPLES.parents[1] / "docs" / "e2b.md").read_text()
+    assert all(f"`{name}`" in page for name in ("E2B_DOMAIN", "invalid peer certificate: UnknownIssuer", *trusted))
+    assert trusted <= named.mesh.e2b.keys()

@@ -54,7 +54,8 @@ async def apart(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Apar
 async def facade(apart: Apart, name: str, *options: str) -> AsyncGenerator[str]:
     """Run `sandmeshd facade`. Yields what it prints."""
     command = [sys.executable, "-m", "sandmeshd.cli.service", "facade", name, "--base-url", apart.url, *options]
-    own = {"SANDMESH_TOKEN": apart.token, "SANDMESH_STATE_DIRECTORY": str(apart.state)}
+    folders = {f"SANDMESH_{kind}_DIRECTORY": str(apart.state / kind.lower()) for kind in ("STATE", "RUNTIME")}
+    own = {"SANDMESH_TOKEN": apart.token, **folders}
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, env={**os.environ, **own})
     assert process.stdout is not None
     try:

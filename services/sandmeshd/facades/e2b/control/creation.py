@@ -86,10 +86,10 @@ def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -
     return Creation(origin.template, marks, options, seconds, servers)
 
 
-def unknown_template(name: str) -> ApiError:
-    """Return the refusal of a template that the mesh does not have."""
-    known = ", ".join(sorted(TEMPLATES))
-    return ApiError(404, f"template '{name}' not found: there are {known}, and the mesh's own by their names")
+def unknown_template(name: str, known: str) -> ApiError:
+    """Return the refusal of a template that the mesh does not have; `known` are the names of those that it has."""
+    names = ", ".join(sorted({*TEMPLATES, *filter(None, known.split(", "))}))
+    return ApiError(404, f"template '{name}' not found: there are {names}, and those that were built with this key")
 
 
 def refuse_unsupported(found: dict[str, Any], unsupported: dict[str, str]) -> None:

@@ -202,8 +202,8 @@ async def _make(mesh: MeshAsync, creation: Creation, idempotency_key: str | None
     session_id = f"e2b-{idempotency_key or uuid.uuid4().hex}"
     try:
         session = await mesh.sessions.connect(session_id, sandbox_type=creation.template, **creation.options)
-    except TemplateNotFound:
-        raise unknown_template(creation.marks.template) from None
+    except TemplateNotFound as error:
+        raise unknown_template(creation.marks.template, error.facts.get("known", "")) from None
     (sandbox_id,) = session.sandboxes.values()
     if creation.seconds == 0 and not creation.marks.auto_pause:
         await mesh.sandboxes.kill(sandbox_id)
