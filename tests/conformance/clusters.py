@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -11,17 +12,20 @@ from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
-from sandmeshd.drivers.conformance import Boundary, Subject
+from sandmeshd.drivers.conformance import Boundary, Requirement, Subject
 from sandmeshd.drivers.kubernetes.names import object_name, selector
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.runtime.rpc.registrations import driver_service
 from sandmeshd.runtime.rpc.server import open_server
 from tests.cluster import Cluster
-from tests.conformance.conftest import below
+from tests.conformance.conftest import below, own_paths
 from tests.engine import query
 
 Open = Callable[[], AbstractAsyncContextManager[Driver]]
+
+AT_ONCE = 4
+"""The requirements that are checked at the same time: each waits for the kubelet most of its own."""
 
 
 def settings_of(cluster: Cluster, paths: MeshPaths) -> KubernetesSettings:
@@ -63,6 +67,21 @@ def processes(cluster: Cluster, pod: str) -> list[int]:
             container = query(cluster.engine, f"/containers/{one['Id']}/json")
             return below(container["State"]["Pid"])
     raise AssertionError(f"the pod {pod} has no container")
+
+
+async def check_apart(
+    cluster: Cluster,
+    requirement: Requirement,
+    way: Callable[[KubernetesSettings], Open],
+    room: asyncio.Semaphore,
+    **changed: object,
+) -> None:
+    """Check a requirement on a mesh of its own, with some settings changed, as soon as there is room for one more."""
+    async with room:
+        with own_paths() as paths:
+            settings = settings_of(cluster, paths).model_copy(update=changed)
+            await requirement(subject_of(cluster, settings, way(settings)))
+            assert await asyncio.to_thread(leftovers, cluster, paths.mesh_id) == set()
 
 
 def subject_of(cluster: Cluster, settings: KubernetesSettings, opened: Open) -> Subject:

@@ -17,8 +17,7 @@ from sandmeshd.drivers.conformance.suite import CORE
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.cluster import Cluster
-from tests.conformance.clusters import Open, direct, remote, settings_of, subject_of
-from tests.conformance.conftest import own_paths
+from tests.conformance.clusters import AT_ONCE, Open, check_apart, direct, remote, settings_of, subject_of
 from tests.engine import in_full
 
 pytestmark = [
@@ -48,8 +47,6 @@ LEASES = "/apis/coordination.k8s.io/v1"
 
 # What holds behind gRPC holds of the driver itself.
 WAYS = (direct, remote) if in_full() else (remote,)
-AT_ONCE = 4
-"""The requirements that are checked at the same time: each waits for the kubelet most of its own."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -61,19 +58,11 @@ async def checks(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncGener
     params: dict[str, dict[str, Any]] = {
         item.name: item.callspec.params for item in chosen if item.originalname == test_conformance.__name__
     }
-    started = {name: asyncio.create_task(_check(room, cluster, **each)) for name, each in params.items()}
+    started = {name: asyncio.create_task(check_apart(cluster, room=room, **each)) for name, each in params.items()}
     yield started
     for task in started.values():
         task.cancel()
     await asyncio.gather(*started.values(), return_exceptions=True)
-
-
-async def _check(room: asyncio.Semaphore, cluster: Cluster, way: Way, requirement: Requirement) -> None:
-    """Check a requirement on a mesh of its own."""
-    async with room:
-        with own_paths() as paths:
-            settings = settings_of(cluster, paths)
-            await requirement(subject_of(cluster, settings, way(settings)))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)

@@ -26,6 +26,8 @@ LONGEST_SECONDS = 120.0
 POLL_SECONDS = 0.2
 PORT = 8572
 MEMORY = 128 << 20
+TOLD = "/dev/termination-log"
+"""What is written there is in the pod's status, whatever becomes of its log."""
 
 LISTEN = f"""
 import socket
@@ -48,14 +50,16 @@ while time.monotonic() < deadline and (wanted == "open" or failures < 3):
         if wanted == "open":
             break
     time.sleep(0.3)
-print("open" if not failures else "shut" if failures > 2 else "unclear", flush=True)
+with open("{TOLD}", "w") as told:
+    told.write("open" if not failures else "shut" if failures > 2 else "unclear")
 """
 
 FACTS = f"""
 import json, os
+told = open("{TOLD}", "w")
 own = os.uname()
 kernel = f"{{own.sysname}} {{own.release}} {{own.version}}"
-print(json.dumps({{"kernel": kernel, "uids": open("/proc/self/uid_map").read().split()}}), flush=True)
+print(json.dumps({{"kernel": kernel, "uids": open("/proc/self/uid_map").read().split()}}), file=told, flush=True)
 child = os.fork()
 if child == 0:
     open("/proc/self/oom_score_adj", "w").write("1000")
@@ -63,7 +67,7 @@ if child == 0:
     while len(kept) < {4 * MEMORY}:
         kept += bytes(range(1, 256)) * 4096
     os._exit(0)
-print(json.dumps({{"killed": os.WIFSIGNALED(os.waitpid(child, 0)[1])}}), flush=True)
+print(json.dumps({{"killed": os.WIFSIGNALED(os.waitpid(child, 0)[1])}}), file=told, flush=True)
 """
 
 log = structlog.get_logger()
@@ -107,17 +111,17 @@ class Canaries:
         if "user-namespaces" in self.settings.declared:
             body["spec"]["hostUsers"] = False
         async with self._pod(body) as name:
-            pod, output = await self._end(name)
+            pod = await self._until(name, _has_ended)
         node = str(pod["spec"].get("nodeName") or "") if pod else ""
         found: dict[str, Any] = {}
         with suppress(ValueError):
-            for line in output.splitlines():
+            for line in str(_end_of(pod).get("message") or "").splitlines():
                 found |= json.loads(line)
         if "kernel" not in found:
             return Facts(node=node)
         kernel, uids = str(found["kernel"]), list(found["uids"])
         oom = Finding.HOLDS if found.get("killed") else Finding.UNKNOWN
-        if "killed" not in found and _reason(pod) == "OOMKilled":
+        if "killed" not in found and _end_of(pod).get("reason") == "OOMKilled":
             # Its first process was killed, too.
             oom = Finding.CONTRADICTED
         own = Finding.HOLDS if uids[1:2] != ["0"] else Finding.CONTRADICTED
@@ -138,8 +142,7 @@ class Canaries:
     async def _connects(self, wanted: str, address: str, labels: Mapping[str, str]) -> str:
         """Return whether a pod with some labels finds the way to another one open or shut; empty: it tells nothing."""
         async with self._pod(self._body(wanted, CONNECT, [address, wanted], labels)) as name:
-            _, output = await self._end(name)
-        return output.strip()
+            return str(_end_of(await self._until(name, _has_ended)).get("message") or "")
 
     def _body(self, kind: str, program: str, arguments: list[str], labels: Mapping[str, str]) -> dict[str, Any]:
         container: dict[str, Any] = {
@@ -190,13 +193,6 @@ class Canaries:
         pod = await self._until(name, lambda status: _runs(status) or _has_ended(status))
         return str(pod["status"]["podIP"]) if pod and _runs(pod["status"]) else ""
 
-    async def _end(self, name: str) -> tuple[Mapping[str, Any] | None, str]:
-        """Return a pod that has ended, None where it did not in time, and what it wrote."""
-        pod = await self._until(name, _has_ended)
-        if pod is None:
-            return None, ""
-        return pod, (await self.cluster.text(f"{self.cluster.path('pods', name)}/log")).decode("utf-8", "replace")
-
     async def _until(self, name: str, holds: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any] | None:
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
@@ -210,10 +206,11 @@ class Canaries:
             return None
 
 
-def _reason(pod: Mapping[str, Any] | None) -> str:
+def _end_of(pod: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return how the container of a pod ended, nothing where it did not."""
     statuses: list[Mapping[str, Any]] = status_of(pod or {}).get("containerStatuses") or [{}]
     state: Mapping[str, Mapping[str, Any]] = statuses[0].get("state") or {}
-    return str(state.get("terminated", {}).get("reason") or "")
+    return state.get("terminated") or {}
 
 
 def _runs(status: Mapping[str, Any]) -> bool:
