@@ -12,7 +12,7 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.kubernetes.cluster.canary import CONNECT, PORT, TOLD, Canaries, Facts, Finding
+from sandmeshd.drivers.kubernetes.cluster.canary import CONNECT, MESSAGE_FILE, PORT, Canaries, Facts, Finding
 from sandmeshd.drivers.kubernetes.cluster.requests import ApiRefusal
 from sandmeshd.drivers.kubernetes.pod import pod
 from sandmeshd.drivers.kubernetes.proofs import Proofs, check_kernel, prove
@@ -110,7 +110,7 @@ async def test_a_lower_posture_rests_on_a_policy_that_is_enforced_or_on_the_oper
 
 
 async def _connects(wanted: str, port: int) -> asyncio.subprocess.Process:
-    program = CONNECT.replace(str(PORT), str(port)).replace(TOLD, "/dev/stdout")
+    program = CONNECT.replace(str(PORT), str(port)).replace(MESSAGE_FILE, "/dev/stdout")
     command = (sys.executable, "-I", "-S", "-c", program, "127.0.0.1", wanted)
     return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
 

@@ -26,7 +26,7 @@ LONGEST_SECONDS = 120.0
 POLL_SECONDS = 0.2
 PORT = 8572
 MEMORY = 128 << 20
-TOLD = "/dev/termination-log"
+MESSAGE_FILE = "/dev/termination-log"
 """What is written there is in the pod's status, whatever becomes of its log."""
 
 LISTEN = f"""
@@ -50,16 +50,16 @@ while time.monotonic() < deadline and (wanted == "open" or failures < 3):
         if wanted == "open":
             break
     time.sleep(0.3)
-with open("{TOLD}", "w") as told:
-    told.write("open" if not failures else "shut" if failures > 2 else "unclear")
+with open("{MESSAGE_FILE}", "w") as message:
+    message.write("open" if not failures else "shut" if failures > 2 else "unclear")
 """
 
 FACTS = f"""
 import json, os
-told = open("{TOLD}", "w")
+message = open("{MESSAGE_FILE}", "w")
 own = os.uname()
 kernel = f"{{own.sysname}} {{own.release}} {{own.version}}"
-print(json.dumps({{"kernel": kernel, "uids": open("/proc/self/uid_map").read().split()}}), file=told, flush=True)
+print(json.dumps({{"kernel": kernel, "uids": open("/proc/self/uid_map").read().split()}}), file=message, flush=True)
 child = os.fork()
 if child == 0:
     open("/proc/self/oom_score_adj", "w").write("1000")
@@ -67,7 +67,7 @@ if child == 0:
     while len(kept) < {4 * MEMORY}:
         kept += bytes(range(1, 256)) * 4096
     os._exit(0)
-print(json.dumps({{"killed": os.WIFSIGNALED(os.waitpid(child, 0)[1])}}), file=told, flush=True)
+print(json.dumps({{"killed": os.WIFSIGNALED(os.waitpid(child, 0)[1])}}), file=message, flush=True)
 """
 
 log = structlog.get_logger()
