@@ -56,7 +56,7 @@ class Kernel:
         launch.reset_signals()
         nothing = os.open(os.devnull, os.O_RDONLY)
         connection, *pipes = launch.settle([nothing, fds[1], fds[2]], fds)
-        launch.limit(request["limits"])
+        launch.be_limited(request["limits"])
         launch.allow_inspection()
         os.chdir(request["cwd"])
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]

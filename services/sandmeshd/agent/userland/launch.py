@@ -59,7 +59,8 @@ def limit(limits: dict[str, int]) -> None:
             resource.setrlimit(kind, (limits[name], limits[name]))
 
 
-def _be_limited(limits: dict[str, int]) -> None:
+def be_limited(limits: dict[str, int]) -> None:
+    """Set the limits of user code, then be its `user`."""
     limit(limits)
     if limits["user"]:
         users.become_user(limits["user"])
@@ -98,7 +99,7 @@ def become(request: dict[str, Any], fds: list[int], failure: int, cgroup_fds: li
         (failure,) = settle(fds, [failure])
         if request["terminal"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        _step("limits", lambda: _be_limited(request["limits"]))
+        _step("limits", lambda: be_limited(request["limits"]))
         layer.make(request["env"])
         _step("directory", lambda: os.chdir(request["cwd"]))
         _step("memory", allow_inspection)
