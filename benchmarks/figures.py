@@ -23,6 +23,7 @@ PAUSE_SECONDS = 0.5
 """In which a driver prepares sandboxes ahead, where it does."""
 SETTLE_SECONDS = 8.0
 """In which agents that nobody calls have warmed up."""
+WARM_ROUNDS = 20
 TURN_SECONDS = 1.0
 """How long one of two that are measured in turns has the machine."""
 
@@ -105,15 +106,35 @@ async def _bare_fork() -> str:
 
 
 async def warm(mesh: RunningMesh) -> list[Figure]:
-    """Measure sandboxes that wait in a pool."""
+    """Measure sandboxes that wait in a pool; in turns with them, what a call takes after the same pause.
 
-    async def filled() -> None:
-        await pool_is_full(mesh, "base", 2)
-        # The newest one still imports: in a container all but its first tools, later and by and by.
-        await asyncio.sleep(4.0 if mesh.in_docker else 0.5)
-
-    made, _ = await create_and_release(mesh, 20, filled)
-    return [Figure("warm create -> first Python result", made.measured, _aim(mesh, "5 ms", "8 ms"))]
+    Processes that have slept find little of their memory in the processors' caches.
+    """
+    # The newest one still imports: in a container all but its first tools, later and by and by.
+    pause = 4.0 if mesh.in_docker else 0.5
+    created, cell, slept, nothing = (list[float]() for _ in range(4))
+    async with box_of(mesh) as other, empty_calls() as empty:
+        await other.run_ipython_cell("1+1")
+        await empty()
+        for _ in range(WARM_ROUNDS):
+            await pool_is_full(mesh, "base", 2)
+            await asyncio.sleep(pause)
+            box = box_of(mesh)
+            created.append(await timed(box.start()))
+            cell.append(await timed(box.run_ipython_cell("1+1")))
+            await box.close()
+            await asyncio.sleep(pause)
+            slept.append(await timed(other.run_ipython_cell("1+1")))
+            await asyncio.sleep(pause)
+            nothing.append(await timed(empty()))
+    both = [first + second for first, second in zip(created, cell, strict=True)]
+    return [
+        Figure("warm create -> first Python result", spread(both), _aim(mesh, "5 ms", "8 ms")),
+        Figure("  the create", spread(created)),
+        Figure("  the first cell", spread(cell)),
+        Figure("  in turns with it, a cell of a sandbox that was left alone", spread(slept)),
+        Figure("  and an empty gRPC call of a server that was", spread(nothing)),
+    ]
 
 
 async def calls(mesh: RunningMesh) -> list[Figure]:

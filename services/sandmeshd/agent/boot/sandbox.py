@@ -94,7 +94,7 @@ def start_sandbox(
         user = os.getuid(), os.getgid()
         isolation.become(mounts.uid, mounts.owned)
         isolation.enter_user_namespace(_OTHERS, user)
-        child = os.fork()
+        child = syscalls.fork_bare()
         if child:
             os.write(spawned, SPAWNED.pack(os.getpid(), child))
             _report(descriptors.driver, {"init": True}, [os.pidfd_open(child)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from base64 import b64encode
+from contextlib import suppress
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.shared import frames
@@ -30,7 +31,9 @@ def warm_up() -> None:
         service.serve(service.Descriptors(config, ready_writer), control)
     for fd in (config, ready):
         os.close(fd)
-    os.unlink(_LISTEN)  # noqa: PTH108 - pathlib is a slow import
+    with suppress(FileNotFoundError):
+        # From Python 3.13 on the server removes it.
+        os.unlink(_LISTEN)  # noqa: PTH108 - pathlib is a slow import
 
 
 def _config() -> agent_pb2.AgentConfig:
