@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from sandmeshd.drivers.conformance.assertions import expect, expect_equal
-from sandmeshd.drivers.conformance.inside import evaluate, run
+from sandmeshd.drivers.conformance.inside import evaluate, run, run_cell
 from sandmeshd.drivers.conformance.subject import Subject
 
 STATUS = """
@@ -118,12 +119,17 @@ def _uids(pid: int) -> list[int]:
 
 
 async def user_code_has_no_privileges(subject: Subject) -> None:
-    """No capability in any set, no new privileges, a seccomp filter."""
+    """No capability in any set, no id but its own, no new privileges, a seccomp filter: programs and kernels."""
     async with subject.open() as driver, subject.sandbox(driver) as sandbox:
-        status = await evaluate(sandbox, STATUS)
-    sets = {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
-    expect_equal(set(sets.values()), {0}, f"capabilities {sets}")
-    expect_equal((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"), "no_new_privs and seccomp")
+        programs = await evaluate(sandbox, STATUS)
+        kernels = json.loads((await run_cell(sandbox, STATUS)).stdout)
+    for status in (programs, kernels):
+        sets = {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+        expect_equal(set(sets.values()), {0}, f"capabilities {sets}")
+        expect_equal((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"), "no_new_privs and seccomp")
+        ids = {name: set(status[name].split()) for name in ("Uid", "Gid")}
+        expect_equal([len(each) for each in ids.values()], [1, 1], f"ids that it could change to: {ids}")
+    expect_equal(kernels["Uid"], programs["Uid"], "the uid of a kernel, as that of a program")
 
 
 async def user_code_writes_only_where_it_may(subject: Subject) -> None:
