@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import aiohttp
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -363,3 +364,6 @@ async def test_a_domain_has_a_certificate_and_the_variables_that_clients_need() 
         headers = {"Host": f"{name}:{port}"}
         async with world.http.get(url, headers=headers, ssl=trust, server_hostname=name) as response:
             assert response.status == 204
+        async with httpx2.AsyncClient(http2=True, verify=trust) as http:
+            answer = await http.get(url, headers=headers, extensions={"sni_hostname": name})
+            assert (answer.http_version, answer.status_code) == ("HTTP/2", 204)

@@ -11,7 +11,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 
@@ -85,7 +85,7 @@ class Door:
         return self._most // PEERS_PART if peer else self._most
 
     async def _open(self, connection: socket.socket, peer: str) -> None:
-        made = _Connection(self._server, self._options, lambda: self._leave(peer))
+        made = _Arrival(self._server, self._options, lambda: self._leave(peer))
         loop, limit = asyncio.get_running_loop(), HANDSHAKE_SECONDS if self._tls else None
         with suppress(OSError):
             # A handshake that fails or takes too long is not for the log: strangers cause it.
@@ -100,22 +100,46 @@ class Door:
             del self._by_peer[peer]
 
 
+class _Arrival(asyncio.Protocol):
+    """A connection of which only its opening says what is spoken on it."""
+
+    def __init__(self, server: web.Server, options: Mapping[str, Any], ended: Callable[[], None]) -> None:
+        self._server = server
+        self._options = options
+        self._ended = ended
+        self.was_made = False
+        """Whether the connection was ever open; its end is noted then."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand it to what speaks the protocol that was agreed on, without TLS HTTP/1.1."""
+        self.was_made = True
+        tls = transport.get_extra_info("ssl_object")
+        spoken: asyncio.Protocol = _Connection(self._server, self._options, self._ended)
+        if tls is not None and tls.selected_alpn_protocol() == "h2":
+            # Few listeners offer it.
+            from sandmeshd.runtime.http.h2_connection import Http2Connection  # noqa: PLC0415
+
+            spoken = Http2Connection(self._handler, IDLE_SECONDS, self._ended)
+        cast("asyncio.Transport", transport).set_protocol(spoken)
+        spoken.connection_made(transport)
+
+    def _handler(self) -> web.RequestHandler:
+        return web.RequestHandler(self._server, loop=asyncio.get_running_loop(), **self._options)
+
+
 class _Connection(web.RequestHandler):
     """A connection that has to bring a request in time, and whose end is noted."""
 
-    __slots__ = ("_ended", "_head_limit", "was_made")
+    __slots__ = ("_ended", "_head_limit")
 
     def __init__(self, server: web.Server, options: Mapping[str, Any], ended: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(server, loop=loop, keepalive_timeout=IDLE_SECONDS, **options)
         self._ended = ended
         self._head_limit: asyncio.TimerHandle | None = None
-        self.was_made = False
-        """Whether the connection was ever open; its end is noted then."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open it."""
-        self.was_made = True
         super().connection_made(transport)
         self._head_limit = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._limit_head)
 

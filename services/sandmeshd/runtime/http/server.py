@@ -72,6 +72,8 @@ def _listen(
     host, _, port = address.rpartition(":")
     secured = certificate is not None and (addresses.always_tls or is_open(address))
     tls = _context(certificate) if certificate is not None and secured else None
+    if tls is not None and addresses.always_tls:
+        tls.set_alpn_protocols(["h2", "http/1.1"])
     first, last = addresses.ports if addresses.ports is not None and port == "0" else (port, port)
     door = Door(cast("web.Server", runner.server), CONNECTION, tls)
     failure: Exception | None = None
