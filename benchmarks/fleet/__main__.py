@@ -61,7 +61,7 @@ def _costs(costs: Costs) -> list[Figure]:
         Figure("    commands in the store, with the release", f"{costs.use.commands:.0f}"),
         Figure("    time of the store's scripts, with the release", f"{costs.use.script_seconds * 1e6:.0f} us"),
         Figure("    processors' time of a claim and its release", _times(costs.use)),
-        Figure("    processors while nobody claims", _times(costs.idle)),
+        Figure("    processors in a second without claims", _times(costs.idle)),
         Figure("    evicted, refused", f"{costs.evicted}, {costs.refused}"),
     ]
 

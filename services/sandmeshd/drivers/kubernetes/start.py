@@ -243,7 +243,7 @@ class _Progress:
         waited = asyncio.get_running_loop().time() - self._since
         if self._last is None or self._last.reason != "Unschedulable" or waited < seconds:
             return ""
-        fix = UNBOUND_FIX if "PersistentVolumeClaim" in self._last.message else NO_ROOM_FIX
+        fix = UNBOUND_FIX if "persistentvolumeclaim" in self._last.message.lower() else NO_ROOM_FIX
         return f"no machine could take it within {seconds:g} s: {self._last.message}; {fix}"
 
 
