@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]
 
 PROGRAMS = ("sandbox.py", "interpreter.py", "pauses.py", "templates.py")
 IN_FULL = ("newest.py", "volumes.py", "rest.py", "refusals.py")
-NAMED = ("hosts.py", "gateway.py")
-"""Those that reach sandboxes by names."""
+NAMED = ("hosts.py", "gateway.py", "volumes.py")
+"""Those that reach sandboxes by names, and volumes in a storage."""
 
 LAST = ("every call answered", "replies are the same")
 
@@ -51,7 +51,8 @@ async def e2bs(engine: str, tmp_path: Path) -> None:
         for name in (*PROGRAMS, *(IN_FULL if in_full() else ())):
             await answers(python, str(EXAMPLES / name), **await of_e2b(world, name))
     if in_full():
-        async with open_world(driver="docker", docker_url=engine, e2b_domain="mesh.localhost") as world:
+        more = {"e2b_domain": "mesh.localhost", "storage_folder": tmp_path / "kept"}
+        async with open_world(driver="docker", docker_url=engine, **more) as world:
             for name in NAMED:
                 await answers(python, str(EXAMPLES / name), **await of_e2b(world, name))
 
