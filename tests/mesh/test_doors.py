@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from sandmesh.mesh import MeshAsync
+from tests.unit.store.waiting import until
 
 from .e2b_world import World, inside, open_world
 
@@ -44,7 +45,12 @@ async def test_a_key_that_is_revoked_or_of_another_mesh_is_401_at_every_door(wor
         content = {"Authorization": f"Bearer {volume['token']}"}
         assert await world.send("GET", "/volumecontent/hers/dir?path=/", content) == (200, [])
         await client.tokens.revoke(made.token)
-    assert set((await statuses(world, made.secret)).values()) == {401}
+
+    async def is_refused() -> bool:
+        return set((await statuses(world, made.secret)).values()) == {401}
+
+    # The gateway is notified of it, and doors ask again after some seconds.
+    await until(is_refused, 20)
     # A sandbox's own token is not the key, and goes on until the sandbox ends; a volume's has the key in it.
     assert (await world.send("GET", "/files?path=missing", inside(box)))[0] == 404
     assert (await world.send("GET", "/volumecontent/hers/dir?path=/", content))[0] == 401
