@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.facades.agentscope.app import NAMES
+from tests.adb_device import HostServer, run_device
 from tests.environments import environment_of
 
 from .agentscope_world import World, open_world
@@ -148,6 +149,30 @@ async def speaks_vnc(world: World, url: str) -> None:
     address, _, query = url.partition("/vnc/vnc_relay.html")
     async with world.http.ws_connect(f"{address}{query}", protocols=("binary",)) as socket:
         assert (await socket.receive_bytes()).startswith(b"RFB 003.008")
+
+
+@pytest.mark.needs("adb")
+async def test_the_unmodified_package_uses_an_android_device(tmp_path_factory: pytest.TempPathFactory) -> None:
+    python = await asyncio.to_thread(environment_of, PACKAGE)
+    async with run_device() as device, HostServer(tmp_path_factory.mktemp("adb")).running() as server:
+        await server.attach(device)
+        async with open_world(adb_devices=[device.serial], adb_server=server.address) as world:
+            environment = {**os.environ, "BASE_URL": world.url, "BEARER_TOKEN": await world.token("phone")}
+            process = await asyncio.create_subprocess_exec(
+                *(str(python), str(EXAMPLES / "mobile.py")),
+                env=environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            async with asyncio.timeout(120):
+                url = (await process.stdout.readline()).decode().strip()
+                async with world.http.get(url) as response:
+                    assert "<title>Phone</title>" in await response.text()
+                process.stdin.write(b"next\n")
+                assert (await process.stdout.readline()).decode() == "every call answered\n"
+                await process.wait()
 
 
 async def test_tokens_that_are_missing_or_wrong_are_401(world: World) -> None:
