@@ -108,6 +108,10 @@ class Spawner(zygote.Zygote):
         child.returncode = 0
         return int(child.pid)
 
+    def _fork_child(self) -> int:
+        # It is not the first thread that forks.
+        return os.fork()
+
     def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
         data = json.dumps(request).encode()
         if len(data) > zygote.LARGEST_MESSAGE:

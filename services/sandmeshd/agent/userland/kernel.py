@@ -147,7 +147,10 @@ def _account() -> tuple[int, int]:
 
 
 def _reseed() -> None:
-    """Reseed numpy's random numbers in this process; Python's own generator does so by itself at a fork."""
+    """Reseed random numbers in this process: others were forked from the same one."""
+    generator = sys.modules.get("random")
+    if generator is not None:
+        generator.seed()
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         numpy.seed()

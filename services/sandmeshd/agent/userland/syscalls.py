@@ -83,7 +83,7 @@ def set_dumpable(dumpable: bool) -> None:
 
 
 def fork_bare() -> int:
-    """Fork without what Python does for modules that ask for it: the child is for system calls, or forks again.
+    """Fork without what Python does for modules that ask for it.
 
     That saves two thirds of a fork's time. This process must have one thread; random numbers are the same in both.
     """
