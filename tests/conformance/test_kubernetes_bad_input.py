@@ -112,7 +112,7 @@ async def test_names_and_labels_that_are_too_long_for_the_api_are_those_of_sandb
 ) -> None:
     settings = settings_of(cluster, paths)
     request = subject_of(cluster, settings, direct(settings)).request()
-    request.sandbox_id = f"{'Long_' * 40}.x"
+    request.sandbox_id = f"{'Long_' * 25}.x"
     async with direct(settings)() as driver:
         made = (await driver.create_sandbox(request)).sandbox
         assert made.sandbox_id == request.sandbox_id
@@ -143,7 +143,8 @@ async def test_a_volume_that_cannot_bind_ends_the_start_with_what_to_check_and_l
     )
     async with direct(settings)() as driver:
         with pytest.raises(
-            SandboxStartFailed, match=r"within 2 s: .*PersistentVolumeClaims.*; check that the StorageClass .* exists"
+            SandboxStartFailed,
+            match=r"within 2 s: .*[Pp]ersistent[Vv]olume[Cc]laim.*; check that the StorageClass .* exists",
         ):
             await driver.create_sandbox(subject_of(with_volumes, settings, direct(settings)).request())
     assert leftovers(with_volumes, paths.mesh_id) == set()

@@ -1,10 +1,10 @@
-"""Sandboxes in lower postures, and what pods show of a cluster: a claim that they contradict is refused."""
+"""Sandboxes in each posture, and what pods show of a cluster: a claim that they contradict is refused."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal
 
 import pytest
@@ -15,6 +15,7 @@ from sandmeshd.drivers.conformance import Requirement, Subject, calls, files, is
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.conformance.sandbox_end import end_of
 from sandmeshd.drivers.kubernetes.names import object_name
+from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.templates import CLASSES
 from sandmeshd.runtime.paths import MeshPaths
@@ -49,9 +50,9 @@ for host, port in %s:
     try:
         socket.create_connection((host, port), 2).close()
     except OSError as error:
-        found[host] = "shut"
+        found[f"{host}:{port}"] = "shut"
     else:
-        found[host] = "open"
+        found[f"{host}:{port}"] = "open"
 print(json.dumps(found))
 """
 
@@ -67,16 +68,24 @@ paths = ("/proc/1/mem", "/proc/1/environ", "/run/sandmesh-born/config")
 print(json.dumps([path for path in paths if not refused(path, "rb")]))
 """
 
-Posture = Literal["baseline", "restricted"]
+METADATA = ("169.254.169.254", 80)
+
+Posture = Literal["full", "baseline", "restricted"]
 
 
 @asynccontextmanager
-async def lower(
+async def within(
     cluster: Cluster, paths: MeshPaths, posture: Posture
 ) -> AsyncGenerator[tuple[KubernetesSettings, Subject]]:
-    """Have the namespace admit a lower posture alone, and policies enforced; yield a driver's settings, and it."""
+    """Yield a driver's settings in a posture, and it.
+
+    For a lower one the namespace admits no other meanwhile, and policies are enforced.
+    """
     settings = settings_of(cluster, paths).model_copy(update={"posture": posture})
-    async with pod_security(cluster, posture), network_plugin(cluster):
+    async with AsyncExitStack() as stack:
+        if posture != "full":
+            await stack.enter_async_context(pod_security(cluster, posture))
+            await stack.enter_async_context(network_plugin(cluster))
         yield settings, subject_of(cluster, settings, direct(settings))
 
 
@@ -85,7 +94,7 @@ async def test_pods_that_pod_security_admits_are_sandboxes(
     cluster: Cluster, paths: MeshPaths, posture: Posture
 ) -> None:
     room = asyncio.Semaphore(AT_ONCE)
-    async with lower(cluster, paths, posture), asyncio.TaskGroup() as checks:
+    async with within(cluster, paths, posture), asyncio.TaskGroup() as checks:
         for requirement in REQUIREMENTS:
             checks.create_task(check_apart(cluster, requirement, direct, room, posture=posture))
 
@@ -98,32 +107,51 @@ async def _shut(sandbox: pb.RuntimeSandbox, hosts: list[tuple[str, int]]) -> Non
             seen = await evaluate(sandbox, OUTSIDE % hosts)
 
 
-@pytest.mark.parametrize("posture", ["baseline", "restricted"])
-async def test_user_code_in_a_lower_posture_reaches_neither_the_machine_nor_the_api_server_nor_other_pods(
+@asynccontextmanager
+async def _services_at(address: str) -> AsyncGenerator[tuple[str, int]]:
+    """Answer at an address of the machine, as its API server does on other clusters, and the services of a mesh."""
+    async with await asyncio.start_server(lambda _, writer: writer.close(), address, 0) as server:
+        yield server.sockets[0].getsockname()
+
+
+async def _answers(place: tuple[str, int]) -> None:
+    """Check that somebody answers at a place, so that it is the sandbox which does not come there."""
+    _, writer = await asyncio.open_connection(*place)
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("posture", ["full", "baseline", "restricted"])
+async def test_user_code_reaches_neither_the_machine_nor_services_on_it_nor_metadata_nor_other_pods(
     cluster: Cluster, paths: MeshPaths, posture: Posture
 ) -> None:
-    async with lower(cluster, paths, posture) as (settings, subject), direct(settings)() as driver:
+    machine = (await asyncio.to_thread(cluster.request, "GET", "/api/v1/nodes"))["items"][0]["status"]
+    address = str(machine["addresses"][0]["address"])
+    kubelet = (address, int(machine["daemonEndpoints"]["kubeletEndpoint"]["Port"]))
+    async with (
+        _services_at(address) as services,
+        within(cluster, paths, posture) as (settings, subject),
+        direct(settings)() as driver,
+    ):
         async with subject.sandbox(driver) as one, subject.sandbox(driver) as two:
-            machine = (await asyncio.to_thread(cluster.request, "GET", "/api/v1/nodes"))["items"][0]["status"]
-            port = int(machine["daemonEndpoints"]["kubeletEndpoint"]["Port"])
-            other = await asyncio.to_thread(
-                cluster.request,
-                "GET",
-                f"/api/v1/namespaces/{NAMESPACE}/pods/{object_name(paths.mesh_id, two.sandbox_id)}",
-            )
-            hosts = [(machine["addresses"][0]["address"], port), (other["status"]["podIP"], 8571)]
-            await _shut(one, hosts)
-            assert "NetworkPolicy, tried by a pod" in one.enforced["network"]
+            name = object_name(paths.mesh_id, two.sandbox_id)
+            other = await asyncio.to_thread(cluster.request, "GET", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
+            hosts = [kubelet, services, (str(other["status"]["podIP"]), AGENT_PORT)]
+            for place in hosts:
+                await _answers(place)
+            await _shut(one, [*hosts, METADATA])
+            wall = "routing rule in its namespace" if posture == "full" else "NetworkPolicy, tried by a pod"
+            assert wall in one.enforced["network"]
             assert await evaluate(one, INSIDE) == []
         info = await driver.get_info(pb.GetInfoRequest())
-        assert info.capabilities.separate_user == (posture == "baseline")
+        assert info.capabilities.separate_user == (posture != "restricted")
 
 
 async def test_code_that_kills_all_it_can_ends_no_other_sandbox_than_its_own(
     cluster: Cluster, paths: MeshPaths
 ) -> None:
     async with (
-        lower(cluster, paths, "restricted") as (settings, subject),
+        within(cluster, paths, "restricted") as (settings, subject),
         direct(settings)() as driver,
         subject.sandbox(driver) as one,
         subject.sandbox(driver) as two,
