@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
+import structlog
 from aiodocker import DockerError
 
 from sandmesh.errors import SandboxStartFailed, WrongState
@@ -20,6 +21,8 @@ from sandmeshd.drivers.engine.plan import Plan
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_files import agent_files
 from sandmeshd.drivers.node.mounts.boot_id import mount_boot_id
+
+log = structlog.get_logger()
 
 TAIL_BYTES = 4096
 LAST_LINES, LAST_CHARACTERS = 3, 500
@@ -76,7 +79,11 @@ class Starter:
         container = await self._engine.inspect(plan.name)
         if container is not None and container["State"]["Pid"]:
             arguments = int(container["State"]["Pid"]), str(container["Id"]), plan.folder.root
-            await asyncio.to_thread(mount_boot_id, *arguments)
+            try:
+                await asyncio.to_thread(mount_boot_id, *arguments)
+            except OSError as error:
+                # As where this process is in a container itself, and sees neither the engine's processes nor may mount.
+                log.info("a sandbox has the machine's boot_id", container=plan.name, error=str(error))
 
     def _make_folder(self, plan: Plan) -> None:
         folder = plan.folder
