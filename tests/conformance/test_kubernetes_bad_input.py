@@ -139,12 +139,12 @@ async def test_a_volume_that_cannot_bind_ends_the_start_with_what_to_check_and_l
     with_volumes: Cluster, paths: MeshPaths
 ) -> None:
     settings: KubernetesSettings = settings_of(with_volumes, paths).model_copy(
-        update={"workspace": "volume", "storage_class": "nowhere", "schedule_timeout": 2.0}
+        update={"workspace": "volume", "storage_class": "nowhere", "schedule_timeout": 5.0}
     )
     async with direct(settings)() as driver:
         with pytest.raises(
             SandboxStartFailed,
-            match=r"within 2 s: .*[Pp]ersistent[Vv]olume[Cc]laim.*; check that the StorageClass .* exists",
+            match=r"within 5 s: .*(?i:persistentvolumeclaim).*; check that the StorageClass",
         ):
             await driver.create_sandbox(subject_of(with_volumes, settings, direct(settings)).request())
     assert leftovers(with_volumes, paths.mesh_id) == set()
