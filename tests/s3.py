@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
@@ -20,9 +21,18 @@ def s3_server() -> Generator[str]:
     env = {**os.environ, "PYTHONWARNINGS": "ignore"}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
-            yield _ready(process)
+            address = _ready(process)
+            # It notes each request: nobody reads them, and a full pipe would stop it.
+            drain = threading.Thread(target=_drain, args=(process,), daemon=True)
+            drain.start()
+            yield address
         finally:
             process.terminate()
+
+
+def _drain(process: subprocess.Popen[str]) -> None:
+    for _ in process.stderr or ():
+        pass
 
 
 def _ready(process: subprocess.Popen[str]) -> str:
