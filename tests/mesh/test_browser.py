@@ -124,6 +124,19 @@ async def test_a_browser_that_was_killed_is_started_anew_and_its_cookies_stay(bo
     assert "about:blank" in good(await box.browser_snapshot())
 
 
+async def test_what_drives_browsers_is_started_anew_where_it_was_killed(box: BrowserSandboxAsync) -> None:
+    await opened(box, "/")
+    await box.run_shell_command("pkill -9 -f [p]laywright/driver")
+    assert "ended unexpectedly" in bad(await box.browser_snapshot())
+    assert "- Page Title: Shop" in await opened(box, "/")
+    assert "The browser is closed" in good(await box.browser_close())
+    await box.run_shell_command("pkill -9 -f [p]laywright/driver")
+    assert "- Page Title: Shop" in await opened(box, "/")
+    await box.run_shell_command("pkill -9 -f [p]laywright/driver")
+    assert "ended unexpectedly" in bad(await box.browser_navigate("localhost:8000"))
+    assert "- Page Title: Shop" in await opened(box, "/")
+
+
 async def test_a_stopped_call_leaves_the_browser_usable(box: BrowserSandboxAsync) -> None:
     await opened(box, "/")
     result = await box.call_tool("browser_wait_for", {"text": "never there", "timeout": 0.2})

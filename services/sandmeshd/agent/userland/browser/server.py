@@ -133,9 +133,14 @@ class _Server:
             self.send({"id": number, "blocks": answer.blocks, "structured": answer.structured})
 
     async def _run(self, run: ToolRunner, arguments: dict[str, Any], answer: Answer) -> None:
-        await run(self._session, arguments, answer)
-        if answer.with_page:
-            await self._session.describe(answer)
+        try:
+            await run(self._session, arguments, answer)
+            if answer.with_page:
+                await self._session.describe(answer)
+        except (BrowserFailure, Error) as error:
+            if await self._session.lost_driver():
+                raise BrowserFailure(_CRASHED) from error
+            raise
 
     async def _explain(self, error: Error) -> str:
         # That the browser has gone may be reported a moment after the call that failed because of it.

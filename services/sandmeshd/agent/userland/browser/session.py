@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
-from playwright.async_api import BrowserContext, Error, Locator, Page, Playwright, ViewportSize, async_playwright
+from playwright.async_api import BrowserContext, Error, Locator, Page
 
 from sandmeshd.agent.userland.browser import chromium
 from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import Downloads
 from sandmeshd.agent.userland.browser.follower import Follower
+from sandmeshd.agent.userland.browser.launcher import Launcher
 from sandmeshd.agent.userland.browser.screencast import Screencast
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
@@ -21,10 +21,8 @@ ACTION_SECONDS: Final = 10.0
 NAVIGATION_SECONDS: Final = 60.0
 MOST_TABS: Final = 50
 """What each tab costs is the sandbox's, whose pages may open as many as they like."""
-_START_SECONDS: Final = 60.0
 _CLOSE_SECONDS: Final = 5.0
 _REPORT_SECONDS: Final = 3.0
-_SCREEN: Final = ViewportSize(width=1280, height=720)
 _DIED: Final = (
     "- The browser had ended unexpectedly and was started anew: its tabs are gone, cookies and storage were kept."
 )
@@ -37,7 +35,7 @@ class BrowserSession:
         self.workspace = workspace
         self.profile = chromium.profile_directory()
         self.downloads = Downloads(workspace)
-        self._playwright: Playwright | None = None
+        self._launcher = Launcher(self.profile)
         self._context: BrowserContext | None = None
         self._tabs: dict[Page, Tab] = {}
         self.current: Tab | None = None
@@ -60,7 +58,7 @@ class BrowserSession:
             BrowserFailure: It does not start.
         """
         if self._context is None:
-            self._context = await self._start()
+            self._context = await self._launcher.launch()
             if cookies := chromium.take_cookies(self.profile):
                 with suppress(Error):
                     await self._context.add_cookies(cast("Any", cookies))
@@ -70,26 +68,20 @@ class BrowserSession:
                 self._on_page(page)
         return self._context
 
-    async def _start(self) -> BrowserContext:
-        program = chromium.find_program()
-        chromium.prepare_profile(self.profile)
-        if self._playwright is None:
-            try:
-                self._playwright = await async_playwright().start()
-            except Exception as error:  # its own class for a driver that does not run is this one
-                raise BrowserFailure(f"Playwright's driver does not start: {error}") from None
+    async def lost_driver(self) -> bool:
+        """Return whether what drives the browser was killed, which only failing calls show, and forget the browser."""
+        if self._context is None:
+            return False
         try:
-            return await self._playwright.chromium.launch_persistent_context(
-                self.profile,
-                executable_path=program,
-                args=chromium.arguments(),
-                env={**os.environ},
-                headless=True,
-                timeout=_START_SECONDS * 1000,
-                viewport=_SCREEN,
-            )
-        except Error as error:
-            raise BrowserFailure(f"The browser does not start: {error.message[-1500:]}") from None
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._context.cookies("http://localhost")
+        except TimeoutError:
+            return False
+        except Error:
+            self._forget()
+            await self._launcher.stop()
+            return True
+        return False
 
     def _on_page(self, page: Page) -> None:
         if len(self._tabs) >= MOST_TABS:
@@ -135,8 +127,7 @@ class BrowserSession:
     async def stop(self) -> None:
         """Close the browser and what drives it."""
         await self.close()
-        if self._playwright is not None:
-            await self._playwright.stop()
+        await self._launcher.stop()
 
     # Tabs.
 
