@@ -333,7 +333,10 @@ async def test_an_outage_of_the_gateway_ends_no_sandbox_even_while_the_driver_re
         assert (found.state, dict(found.record_labels)) == (pb.RUNTIME_STATE_RUNNING, {"session": "s"})
         assert dict(found.spec.environment) == {"A": "b"}
         cloud.is_silent, cloud.unheard = True, asyncio.Queue()
-        cloud.cut()
+        # Again, since a link that is being made is not yet one that can be cut.
+        while cloud.unheard.empty():
+            cloud.cut()
+            await asyncio.sleep(0.05)
         # As many as take several times the seconds after which it would be lost.
         for _ in range(12):
             await asyncio.wait_for(cloud.unheard.get(), 30)
