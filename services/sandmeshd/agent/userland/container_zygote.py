@@ -144,7 +144,7 @@ class Spawner(zygote.Zygote):
 
 @contextmanager
 def _user_code(user: int, own: int) -> Generator[None]:
-    """Have this thread's children be user code, by its uid, if it is another than this process's."""
+    """Start this thread's children under user code's uid, if it is another than this process's."""
     if user in (0, own):
         yield
         return

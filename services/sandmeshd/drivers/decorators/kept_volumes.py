@@ -188,7 +188,7 @@ def _make_incoming(root: Path, incoming: Path) -> None:
 
 
 def _hand_over(top: Path, uid: int) -> None:
-    """Give user code what was restored, before any of it can see it."""
+    """Change the owner of what was restored to user code, before any of it can see it."""
     if os.geteuid() == 0:
         for place, directories, files in os.walk(top):
             for path in (place, *(os.path.join(place, name) for name in (*directories, *files))):  # noqa: PTH118 - bytes of any name

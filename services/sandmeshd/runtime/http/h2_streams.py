@@ -184,11 +184,11 @@ class StreamTransport(asyncio.Transport):
             self._held += size
 
     def pause_reading(self) -> None:
-        """Let the client send no more than it may already."""
+        """Pause the client: it sends no more than its window allows."""
         self._held = self._held or 0
 
     def resume_reading(self) -> None:
-        """Let the client send again."""
+        """Resume the client."""
         held, self._held = self._held, None
         if held:
             self._consumed(held)
