@@ -138,7 +138,7 @@ class _Server:
             if answer.with_page:
                 await self._session.describe(answer)
         except (BrowserFailure, Error) as error:
-            if await self._session.lost_driver():
+            if await self._session.forget_if_driver_ended():
                 raise BrowserFailure(_CRASHED) from error
             raise
 

@@ -68,8 +68,8 @@ class BrowserSession:
                 self._on_page(page)
         return self._context
 
-    async def lost_driver(self) -> bool:
-        """Return whether what drives the browser was killed, which only failing calls show, and forget the browser."""
+    async def forget_if_driver_ended(self) -> bool:
+        """Forget the browser if the driver process has ended, which only failing calls show; return whether it has."""
         if self._context is None:
             return False
         try:
