@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
+from base64 import b64decode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,10 +17,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import SandboxStartFailed, TemplateBuildFailed
+from sandmesh.errors import LeaseLost, SandboxStartFailed, TemplateBuildFailed
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.sandbox_end import end_of
+from sandmeshd.drivers.kubernetes import records
 from sandmeshd.drivers.kubernetes.deletion import DELETE_SECONDS
 from sandmeshd.drivers.kubernetes.names import object_name, policy_name, selector
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
@@ -255,6 +258,37 @@ async def test_two_meshes_in_one_namespace_know_nothing_of_each_other(cluster: C
         assert (await run(twin.sandbox, "echo here")).stdout == "here\n"
         await other.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=request.sandbox_id))
     assert leftovers(cluster, one.mesh_id) | leftovers(cluster, two.mesh_id) == set()
+
+
+async def test_a_claim_that_a_driver_answered_right_before_its_end_is_known_to_the_next_one(
+    cluster: Cluster, paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # That driver never comes to write it, as one that is killed.
+    monkeypatch.setattr(records, "WRITE_SECONDS", 3600)
+    monkeypatch.setattr(records, "CLOSE_SECONDS", 0.01)
+    settings = settings_of(cluster, paths)
+    subject = subject_of(cluster, settings, direct(settings))
+    claim = pb.InstallTokenRequest(fencing_token=7, record_labels={"session": "theirs"})
+    async with direct(settings)() as driver:
+        made = (await driver.create_sandbox(subject.request())).sandbox
+        claim.sandbox_id = made.sandbox_id
+        await driver.install_token(claim)
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{object_name(paths.mesh_id, made.sandbox_id)}"
+    written = json.loads(b64decode((await _request(cluster, "GET", path))["data"]["record"]))
+    assert written["fencing_token"] == 0
+    monkeypatch.undo()
+    async with direct(settings)() as driver:
+        found = (await driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=made.sandbox_id))).sandbox
+        assert dict(found.record_labels) == {"session": "theirs"}
+        claim.fencing_token = 6
+        with pytest.raises(LeaseLost):
+            await driver.install_token(claim)
+        assert (await run(made, "echo here", 7)).stdout == "here\n"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while written["fencing_token"] != 7:
+                written = json.loads(b64decode((await _request(cluster, "GET", path))["data"]["record"]))
+        await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=made.sandbox_id))
+    assert leftovers(cluster, paths.mesh_id) == set()
 
 
 async def _reached(cluster: Cluster, mesh_id: str, sandbox_id: str, step: str) -> bool:

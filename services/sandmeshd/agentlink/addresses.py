@@ -45,6 +45,11 @@ class AgentAddress:
             return system_authorities()
         return _any_certificate() if self.pin else None
 
+    @property
+    def holds(self) -> bool:
+        """Whether a link there may be quiet for long: a cloud's gateway ends those, or has them paid."""
+        return not self.target
+
     def check(self, connected: _Connected) -> None:
         """Check that a transport, or stream, which was just connected ends at the agent that is meant.
 

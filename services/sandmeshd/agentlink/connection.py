@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import SandboxLost
+from sandmesh.errors import SandboxLost, SandmeshError
 from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.agentlink.link import AgentLink, Channel, request
 from sandmeshd.agentlink.websocket import open_websocket
 
 TIMEOUT_SECONDS = 5.0
 GOODBYE_SECONDS = 1.0
+HESITATION_SECONDS = 0.3
+"""How long an agent elsewhere may be silent on a link that was kept open, before another is opened."""
+
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+"""The kernel finds out within 45 s that a quiet link leads nowhere, and nothing between forgets one that leads on."""
 
 
 async def connect(endpoint: str, link: Callable[[], AgentLink], agent_token: str, timeout: float) -> AgentLink:
@@ -70,29 +76,63 @@ async def installing_token(
 ) -> AsyncGenerator[None]:
     """Make a sandbox's agent refuse every lower fencing token: sent before the block, answered when it has ended.
 
-    `link` is one that is open already; it is closed in any case. With `record` the agent keeps that from then on.
+    `link` is one that is open already; it is closed in any case. Where it leads to an agent elsewhere and nothing
+    comes back, another is opened. With `record` the agent keeps that from then on.
 
     Raises:
         SandboxLost: It does not answer.
         LeaseLost: A higher one is in force.
     """
+    renewed = agent_pb2.ToAgent(install_token=agent_pb2.InstallToken(fencing_token=fencing_token, record=record))
     async with AsyncExitStack() as stack:
-        with _lost(sandbox):
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                if link is None:
-                    link = await stack.enter_async_context(_dialled(sandbox))
-                    # The token is sent along with the hello: an agent that refuses the one does not look at the other.
-                    link.send_hello(sandbox.agent_token)
-                else:
-                    stack.callback(link.close)
+        kept = link is not None and bool(read_address(sandbox.endpoint).pin)
+        if link is None:
+            link = await _greeted(sandbox, stack)
+        else:
+            stack.callback(link.close, now=True)
         channel = Channel(link)
-        renewed = agent_pb2.InstallToken(fencing_token=fencing_token, record=record)
-        channel.send(agent_pb2.ToAgent(install_token=renewed))
+        channel.send(renewed)
         yield
+        if kept:
+            if await _is_answered(channel, link):
+                return
+            link = await _greeted(sandbox, stack)
+            channel = Channel(link)
+            # An agent that took it before takes it again.
+            channel.send(renewed)
         with _lost(sandbox):
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await link.greeted(TIMEOUT_SECONDS)
                 await channel.receive()
+
+
+async def _greeted(sandbox: pb.RuntimeSandbox, stack: AsyncExitStack) -> AgentLink:
+    """Open a link for what is sent along with the hello: an agent that refuses the one does not look at the other."""
+    with _lost(sandbox):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            link = await stack.enter_async_context(_dialled(sandbox))
+            link.send_hello(sandbox.agent_token)
+            return link
+
+
+async def _is_answered(channel: Channel, link: AgentLink) -> bool:
+    """Wait a moment for the answer on a link that was quiet for long; end the link where none comes.
+
+    Raises:
+        SandmeshError: What the agent refuses.
+    """
+    try:
+        async with asyncio.timeout(HESITATION_SECONDS):
+            await channel.receive()
+    except TimeoutError:
+        pass
+    except SandmeshError:
+        if link.error is None:
+            raise
+    else:
+        return True
+    link.close(now=True)
+    return False
 
 
 async def read_record(sandbox: pb.RuntimeSandbox) -> bytes:
@@ -141,6 +181,10 @@ async def _dial(endpoint: str, link: Callable[[], AgentLink]) -> AgentLink:
         transport, made = await loop.create_unix_connection(link, address.path, ssl=address.tls, server_hostname=name)
     else:
         transport, made = await loop.create_connection(link, address.host, address.port, ssl=address.tls)
+        connection: socket.socket = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
     try:
         address.check(transport)
     except ConnectionError:

@@ -16,13 +16,14 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError, WrongState
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.agentlink.connection import connect
-from sandmeshd.agentlink.link import AgentLink
+from sandmeshd.agentlink.link import AgentLink, request
 from sandmeshd.auth.principal import SERVICE, Principal, acting_for
 from sandmeshd.gateway.call_meters import CallQuotas
 from sandmeshd.gateway.metrics import GatewayMetrics
@@ -35,6 +36,10 @@ _ASK_AGAIN_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 _WATCH_AGAIN_SECONDS: Final = 5.0
 _MOST_AHEAD: Final = 256
 """How many links are kept to sandboxes that nobody has."""
+_OPEN_AGAIN_SECONDS: Final = 1.0
+"""After which such a link to an agent elsewhere that broke is opened once more."""
+_HESITATION_SECONDS: Final = 0.3
+"""How long an agent elsewhere may be silent on such a link once it is used, before another is opened."""
 
 
 class Routes:
@@ -55,7 +60,7 @@ class Routes:
         """Of the sessions that have the sandboxes of open links; empty in a pool."""
         self.projects: dict[str, str] = {}
         """That these sandboxes count in; empty in a pool."""
-        self.ahead: set[str] = set()
+        self.ahead: dict[str, sandbox_pb2.WatchPoolsResponse] = {}
         """The sandboxes in pools whose links are open, of which it is not known who takes them."""
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -82,7 +87,7 @@ class Routes:
             self.quotas.assign(sandbox)
             link.fencing_token = sandbox.lease.fencing_token
             if sandbox.session_key:
-                self.ahead.discard(sandbox.sandbox_id)
+                self.ahead.pop(sandbox.sandbox_id, None)
             self._count()
 
     def _count(self) -> None:
@@ -102,7 +107,7 @@ class Routes:
             WrongState: It is paused.
         """
         link = self.links.get(sandbox_id)
-        if link is None:
+        if link is None or sandbox_id in self._opening or self._is_quiet(sandbox_id):
             link = await asyncio.shield(self._begin(sandbox_id))
         elif sandbox_id in self.paused.ids:
             await self.paused.check(sandbox_id)
@@ -116,9 +121,10 @@ class Routes:
             # It goes on behind all sessions, and for none of their callers.
             self._watching = Context().run(asyncio.create_task, _watch_pools(self._sandboxes, self._expect_taken))
         for sandbox in session_pb2.ConnectSessionResponse.FromString(response).session.sandboxes.values():
-            if sandbox.sandbox_id in self.links:
+            known = sandbox.sandbox_id in self.links
+            if known and not self._is_quiet(sandbox.sandbox_id):
                 self._assign(sandbox)
-            elif sandbox.state == sandbox_pb2.SANDBOX_STATE_READY:
+            elif known or sandbox.state == sandbox_pb2.SANDBOX_STATE_READY:
                 self._begin(sandbox.sandbox_id).add_done_callback(partial(self._opened_for, sandbox))
 
     def _opened_for(self, sandbox: sandbox_pb2.Sandbox, _: asyncio.Task[AgentLink]) -> None:
@@ -126,16 +132,29 @@ class Routes:
             self._assign(sandbox)
 
     def _expect_taken(self, waiting: sandbox_pb2.WatchPoolsResponse) -> None:
-        """Open a link ahead, to an agent on this machine: what lies between others may forget one that is quiet."""
+        """Open a link ahead, but not through a cloud's gateway."""
         known = waiting.sandbox_id in self.links or waiting.sandbox_id in self._opening
-        if not known and read_address(waiting.endpoint).path and len(self.ahead) < _MOST_AHEAD:
+        if not known and read_address(waiting.endpoint).holds and len(self.ahead) < _MOST_AHEAD:
             self._begin(waiting.sandbox_id, waiting)
+
+    def _is_quiet(self, sandbox_id: str) -> bool:
+        """Return whether nothing was said on an open link since it was opened ahead, and something between may cut it.
+
+        The kernel may not have found out yet that its other end is gone.
+        """
+        waiting = self.ahead.get(sandbox_id)
+        return waiting is not None and bool(read_address(waiting.endpoint).pin)
 
     def _begin(self, sandbox_id: str, waiting: sandbox_pb2.WatchPoolsResponse | None = None) -> asyncio.Task[AgentLink]:
         task = self._opening.get(sandbox_id)
         if task is None:
-            task = asyncio.create_task(self._open_ahead(waiting) if waiting else self._open(sandbox_id))
-            self._opening[sandbox_id] = task
+            if waiting is not None:
+                opening = self._open_ahead(waiting)
+            elif sandbox_id in self.links:
+                opening = self._check(self.links[sandbox_id])
+            else:
+                opening = self._open(sandbox_id)
+            task = self._opening[sandbox_id] = asyncio.create_task(opening)
             task.add_done_callback(partial(_forget, self._opening, sandbox_id))
         return task
 
@@ -155,6 +174,8 @@ class Routes:
         self.paused.close()
         if self._watching is not None:
             self._watching.cancel()
+        # Those are not opened again.
+        self.ahead.clear()
         for task in self._opening.values():
             task.cancel()
         for link in list(self.links.values()):
@@ -170,8 +191,20 @@ class Routes:
 
     async def _open_ahead(self, waiting: sandbox_pb2.WatchPoolsResponse) -> AgentLink:
         link = await self._connect(waiting.sandbox_id, waiting.endpoint, waiting.agent_token)
-        self.ahead.add(waiting.sandbox_id)
+        self.ahead[waiting.sandbox_id] = waiting
         self._count()
+        return link
+
+    async def _check(self, link: AgentLink) -> AgentLink:
+        """Return a link that was quiet if its agent answers there at once, else a new one."""
+        try:
+            await request(link, agent_pb2.ToAgent(ping=agent_pb2.Ping()), _HESITATION_SECONDS)
+        except SandmeshError as error:
+            log.info("a link that was opened ahead leads nowhere", sandbox_id=link.sandbox_id, error=error.message)
+            self.ahead.pop(link.sandbox_id, None)
+            link.fail(SandboxLost(f"the agent of {link.sandbox_id} does not answer"))
+            link.close(now=True)
+            return await self._open(link.sandbox_id)
         return link
 
     async def _connect(self, sandbox_id: str, endpoint: str, agent_token: str) -> AgentLink:
@@ -191,7 +224,9 @@ class Routes:
             self.session_keys.pop(link.sandbox_id, None)
             self.projects.pop(link.sandbox_id, None)
             self.quotas.forget(link.sandbox_id)
-            self.ahead.discard(link.sandbox_id)
+            opens_again, waiting = self._is_quiet(link.sandbox_id), self.ahead.pop(link.sandbox_id, None)
+            if waiting is not None and opens_again:
+                asyncio.get_running_loop().call_later(_OPEN_AGAIN_SECONDS, self._expect_taken, waiting)
             self.paused.forget(link.sandbox_id)
             self._count()
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
-from sandmeshd.agentlink.connection import installing_token
+from sandmeshd.agentlink import warm_links
+from sandmeshd.agentlink.connection import TIMEOUT_SECONDS, installing_token
 from sandmeshd.agentlink.warm_links import Kept, Waiting
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.node.processes import end
 from sandmeshd.drivers.node.records import Folders, Record, hand_over, read_record
 from sandmeshd.runtime.paths import MeshPaths
+from tests.middlebox import Middlebox, middlebox
 
 from .conftest import request_of
 
@@ -98,9 +102,71 @@ async def test_a_link_whose_agent_died_in_its_pool_is_given_to_nobody(paths: Mes
             await driver.install_token(pb.InstallTokenRequest(sandbox_id="one", fencing_token=1))
 
 
-async def test_a_link_over_a_network_is_not_kept_open() -> None:
+@asynccontextmanager
+async def elsewhere(paths: MeshPaths) -> AsyncGenerator[tuple[pb.RuntimeSandbox, Middlebox]]:
+    """Yield a sandbox whose agent is reached through a middlebox, and that."""
+    settings = BubblewrapSettings(paths=paths)
+    async with open_driver(settings) as driver:
+        made = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
+        async with middlebox(Folders(paths).folder("one").sockets / "agent.sock") as between:
+            made.endpoint = between.endpoint
+            yield made, between
+
+
+async def test_an_agent_elsewhere_is_told_its_token_on_a_link_that_was_open_before(paths: MeshPaths) -> None:
     waiting = Waiting()
-    waiting.keep(pb.RuntimeSandbox(sandbox_id="one", endpoint="tcp://127.0.0.1:1"))
+    async with elsewhere(paths) as (made, between):
+        kept = await taken(waiting, made)
+        before = between.accepted
+        async with installing_token(made, 7, kept.link):
+            pass
+        assert between.accepted == before
+        with pytest.raises(LeaseLost):
+            async with installing_token(made, 6, (await taken(waiting, made)).link):
+                pass
+
+
+async def test_a_link_that_something_between_forgot_costs_a_claim_a_moment_and_no_failure(paths: MeshPaths) -> None:
+    async with elsewhere(paths) as (made, between):
+        kept = await taken(Waiting(), made)
+        between.forget()
+        assert kept.link.open
+        # Less than what a link that does not answer may take: the claim did not wait for that.
+        async with asyncio.timeout(TIMEOUT_SECONDS - 1), installing_token(made, 7, kept.link):
+            pass
+        assert not kept.link.open
+        assert (await run(made, "echo in", fencing_token=7)).stdout == "in\n"
+
+
+async def test_a_link_that_breaks_while_its_agent_is_told_is_replaced(paths: MeshPaths) -> None:
+    async with elsewhere(paths) as (made, between):
+        kept = await taken(Waiting(), made)
+        async with installing_token(made, 7, kept.link):
+            between.cut()
+        with pytest.raises(LeaseLost):
+            async with installing_token(made, 6):
+                pass
+
+
+async def test_a_waiting_link_to_an_agent_elsewhere_that_broke_is_opened_again(
+    paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_links, "FIRST_PAUSE", 0.05)
+    waiting = Waiting()
+    async with elsewhere(paths) as (made, between):
+        waiting.keep(made)
+        async with asyncio.timeout(20):
+            for connections in (1, 2, 3):
+                while between.accepted < connections:  # noqa: ASYNC110 - a link that is open tells nobody
+                    await asyncio.sleep(0.02)
+                between.cut()
+        waiting.close()
+        assert waiting.take("one") is None
+
+
+async def test_a_link_through_a_clouds_gateway_is_not_kept_open() -> None:
+    waiting = Waiting()
+    waiting.keep(pb.RuntimeSandbox(sandbox_id="one", endpoint="wss://127.0.0.1:1/"))
     assert len(asyncio.all_tasks()) == 1
     assert waiting.take("one") is None
 

@@ -76,6 +76,7 @@ class Allocator:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.endpoint = f"unix://{path}"
         self.error: SandmeshError | None = None
         self.resolved = 0
         self.resolutions = asyncio.Condition()
@@ -92,14 +93,14 @@ class Allocator:
         if request.sandbox_id != "sb_one":
             raise SandboxNotFound(f"no sandbox {request.sandbox_id}", {"sandbox_id": request.sandbox_id})
         sandbox = sandbox_pb2.Sandbox(sandbox_id="sb_one", lease=sandbox_pb2.Lease(fencing_token=7))
-        return Resolved(sandbox=sandbox, endpoint=f"unix://{self.path}", agent_token=TOKEN)
+        return Resolved(sandbox=sandbox, endpoint=self.endpoint, agent_token=TOKEN)
 
     async def watch_pools(
         self, request: sandbox_pb2.WatchPoolsRequest, context: Context
     ) -> AsyncIterator[sandbox_pb2.WatchPoolsResponse]:
         while True:
             waiting = await self.pooled.get()
-            yield sandbox_pb2.WatchPoolsResponse(sandbox_id=waiting, endpoint=f"unix://{self.path}", agent_token=TOKEN)
+            yield sandbox_pb2.WatchPoolsResponse(sandbox_id=waiting, endpoint=self.endpoint, agent_token=TOKEN)
 
     async def until_resolved(self, times: int) -> None:
         """Wait until it was asked to resolve so many times."""

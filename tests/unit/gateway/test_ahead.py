@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
@@ -18,6 +19,7 @@ from sandmeshd.auth.channels import open_channel
 from sandmeshd.gateway import GatewaySettings, open_gateway
 from sandmeshd.runtime.rpc.interceptors import Context
 from sandmeshd.runtime.rpc.server import Registration, open_server
+from tests.middlebox import Middlebox, middlebox
 
 from .stand_in import Allocator, Peer, agent, result
 
@@ -64,6 +66,8 @@ class World:
             if frame.call.frame.HasField("start"):
                 begun = frame.call.frame.start
                 peer.send_events(frame.channel, begun.call_id, result(1, str(begun.fencing_token)))
+            elif frame.HasField("ping"):
+                peer.send(agent_pb2.FromAgent(channel=frame.channel, done=agent_pb2.Done()))
 
     async def connect(self, *sandboxes: str) -> None:
         """Connect a session that is given sandboxes."""
@@ -142,3 +146,69 @@ async def test_a_gateway_that_connects_no_session_opens_no_links_ahead(world: Wo
     world.allocator.pooled.put_nowait("sb_one")
     assert await world.call() == "7"
     assert (world.allocator.resolved, len(world.peers), world.allocator.pooled.qsize()) == (1, 1, 1)
+
+
+@pytest.fixture
+async def between(world: World) -> AsyncIterator[Middlebox]:
+    """Have the agent be elsewhere, behind what this gives."""
+    async with middlebox(world.folder / "agent") as made:
+        world.allocator.endpoint = made.endpoint
+        yield made
+
+
+async def wait_in_pool(world: World) -> None:
+    """Return when a link is open ahead to a sandbox in a pool."""
+    await world.connect()
+    world.allocator.pooled.put_nowait("sb_one")
+    await world.greeted.acquire()
+    # The agent's hello is on its way, of whose arrival nobody is told.
+    await asyncio.sleep(0.1)
+
+
+@pytest.mark.usefixtures("between")
+async def test_the_first_call_to_an_agent_elsewhere_finds_an_open_link_too(world: World) -> None:
+    await wait_in_pool(world)
+    await world.connect("sb_one")
+    assert [await world.call(), await world.call()] == ["9", "9"]
+    assert (world.allocator.resolved, len(world.peers)) == (0, 1)
+
+
+async def test_a_first_call_waits_a_moment_for_a_link_that_something_between_forgot(
+    world: World, between: Middlebox
+) -> None:
+    await wait_in_pool(world)
+    between.forget()
+    await world.connect("sb_one")
+    # Less than a silence that ends links.
+    async with asyncio.timeout(5):
+        assert await world.call() == "7"
+    assert (world.allocator.resolved, len(world.peers)) == (1, 2)
+
+
+async def test_a_link_that_something_between_forgot_is_replaced_for_who_comes_by_another_gateway(
+    world: World, between: Middlebox
+) -> None:
+    await wait_in_pool(world)
+    between.forget()
+    async with asyncio.timeout(5):
+        assert await world.call() == "7"
+    assert len(world.peers) == 2
+
+
+async def test_a_link_ahead_to_an_agent_elsewhere_that_broke_is_opened_again(world: World, between: Middlebox) -> None:
+    await wait_in_pool(world)
+    between.cut()
+    await world.greeted.acquire()
+    await world.connect("sb_one")
+    assert await world.call() == "9"
+    assert len(world.peers) == 2
+
+
+async def test_no_link_is_opened_ahead_through_a_clouds_gateway(world: World, between: Middlebox) -> None:
+    await world.connect()
+    here, world.allocator.endpoint = world.allocator.endpoint, "wss://127.0.0.1:1/"
+    world.allocator.pooled.put_nowait("sb_other")
+    await asyncio.sleep(0.1)
+    world.allocator.endpoint = here
+    assert await world.call() == "7"
+    assert (between.accepted, len(world.peers)) == (1, 1)

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+import structlog
+
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import (
     AlreadyExists,
@@ -16,7 +18,8 @@ from sandmesh.errors import (
     SandboxStartFailed,
     SandmeshError,
 )
-from sandmeshd.agentlink.connection import installing_token
+from sandmeshd.agentlink.connection import installing_token, read_record
+from sandmeshd.agentlink.warm_links import Waiting
 from sandmeshd.drivers.api.requirements import check_id
 from sandmeshd.drivers.api.views import ViewedSandboxes
 from sandmeshd.drivers.kubernetes.cluster.lease import HeldLease
@@ -38,6 +41,9 @@ from sandmeshd.drivers.node.records import Record
 from sandmeshd.runtime.keyed_locks import KeyedLocks
 
 TAIL_BYTES = 64 * 1024
+ADOPTIONS_AT_ONCE = 32
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,8 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         self._settings = settings
         self._cluster = cluster = world.cluster
         self._watcher = watcher = world.watcher
-        self._reach = world.reach
-        self._lease = world.lease
+        self._world = world
         self._planner = planner
-        self._version = world.version
         where = "pool" if settings.warm_pools else settings.workspace
         self._able = enforceable(world.version, where, planner.proofs)
         self._records = Records(cluster, settings.paths.mesh_id, planner.kind)
@@ -70,6 +74,8 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         self._deleter = Deleter(cluster, watcher, planner.kind)
         self._starter = Starter(settings, cluster, watcher, self._records, world.reach)
         self._locks = KeyedLocks()
+        self._warm_links = Waiting()
+        self._asking = asyncio.Semaphore(ADOPTIONS_AT_ONCE)
 
     async def adopt(self) -> None:
         """Read what earlier drivers of the mesh wrote, and which pods there are."""
@@ -77,10 +83,36 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         await self._watcher.list()
         for sandbox_id in self._records.sandbox_ids():
             name = object_name(self._mesh_id, sandbox_id)
-            await self._reach.open(name, self._watcher.pod_name(name))
+            await self._world.reach.open(name, self._watcher.pod_name(name))
+        async with asyncio.TaskGroup() as asking:
+            for sandbox in self._view.all():
+                if self._is_unused(sandbox):
+                    asking.create_task(self._ask(sandbox))
+
+    async def _ask(self, sandbox: pb.RuntimeSandbox) -> None:
+        """Ask the agent of one that nobody had whether that is so still, and keep a link to it then."""
+        try:
+            async with self._asking:
+                self._records.recall(sandbox.sandbox_id, await read_record(sandbox))
+        except SandmeshError as error:
+            log.warning(
+                "whether a sandbox was claimed is not known", sandbox_id=sandbox.sandbox_id, error=error.message
+            )
+        self._keep_link(sandbox)
+
+    def _is_unused(self, sandbox: pb.RuntimeSandbox) -> bool:
+        record = self._records.find(sandbox.sandbox_id)
+        return record is not None and not record.fencing_token and sandbox.state == pb.RUNTIME_STATE_RUNNING
+
+    def _keep_link(self, sandbox: pb.RuntimeSandbox) -> None:
+        """Open a link ahead to one that nobody has had yet."""
+        if self._is_unused(sandbox):
+            self._warm_links.keep(sandbox)
 
     async def close(self) -> None:
         """Delete the sandboxes that end with the driver; the others go on."""
+        self._warm_links.close()
+        await self._records.close()
         if not self._settings.ends_with_driver:
             return
         with suppress(SandmeshError):
@@ -90,10 +122,11 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Return what the driver is and can do."""
+        major, minor = self._world.version
         return pb.GetInfoResponse(
             name=NAME,
             node_id=self._settings.node_id,
-            runtime_version=f"Kubernetes {self._version[0]}.{self._version[1]}, namespace {self._cluster.namespace}",
+            runtime_version=f"Kubernetes {major}.{minor}, namespace {self._cluster.namespace}",
             capabilities=capabilities(self._able, self._settings.posture, self._planner.proofs.isolation),
             templates=self._planner.templates.describe(),
         )
@@ -106,7 +139,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
         """Create a sandbox; return when its agent answers."""
         check_id(request.sandbox_id)
-        self._lease.check()
+        self._world.lease.check()
         if request.mesh_id != self._mesh_id:
             message = f"this driver serves the mesh {self._mesh_id!r}, not {request.mesh_id!r}"
             raise InvalidArgument(message, {"field": "mesh_id"})
@@ -138,6 +171,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
             await to_the_end(self._undo(plan))
             raise
         self._watcher.changed(request.sandbox_id)
+        self._keep_link(sandbox)
         return sandbox
 
     async def _adopted(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
@@ -174,10 +208,11 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
 
     async def _remove(self, sandbox_id: str) -> None:
         name = object_name(self._mesh_id, sandbox_id)
+        self._warm_links.drop(sandbox_id)
         await self._deleter.delete(name)
         await self._records.remove(sandbox_id)
         self._watcher.forget(name)
-        await self._reach.close(name)
+        await self._world.reach.close(name)
 
     async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
         """Make the agent refuse every lower fencing token, and store the labels."""
@@ -188,14 +223,23 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
             record = self._records.find(request.sandbox_id)
             if record is None or request.fencing_token < record.fencing_token:
                 raise LeaseLost(f"the fencing token {request.fencing_token} is older than the one in force")
-            async with installing_token(sandbox, request.fencing_token):
-                # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
-                renewed = pb.RuntimeSandbox()
-                renewed.CopyFrom(record.sandbox)
-                renewed.record_labels.clear()
-                renewed.record_labels.update(request.record_labels)
-                await self._records.write(Record(renewed, request.fencing_token))
+            renewed = pb.RuntimeSandbox()
+            renewed.CopyFrom(record.sandbox)
+            renewed.record_labels.clear()
+            renewed.record_labels.update(request.record_labels)
+            await self._install(sandbox, record, Record(renewed, request.fencing_token))
         return pb.InstallTokenResponse()
+
+    async def _install(self, sandbox: pb.RuntimeSandbox, record: Record, renewed: Record) -> None:
+        kept = self._warm_links.take(sandbox.sandbox_id)
+        # The next driver asks the agents of those that nobody had, once nobody else is active.
+        sealed = b"" if record.fencing_token or not self._world.lease.is_sure else self._records.seal(renewed)
+        async with installing_token(sandbox, renewed.fencing_token, kept.link if kept else None, sealed):
+            if not sealed:
+                # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
+                await self._records.write(renewed)
+        if sealed:
+            self._records.write_late(renewed)
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         """Return the end of what the agent wrote, as the kubelet kept it."""

@@ -37,6 +37,12 @@ class HeldLease:
         self._holder = f"{node_id} on {socket.gethostname()}, process {os.getpid()}, {secrets.token_hex(4)}"
         self._version = ""
         self._other = ""
+        self._renewed = -LEASE_SECONDS
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it was renewed so lately that no other driver can have taken it, nor can for some seconds more."""
+        return asyncio.get_running_loop().time() - self._renewed < LEASE_SECONDS / 2
 
     def check(self) -> None:
         """Check that the Lease is held.
@@ -71,7 +77,7 @@ class HeldLease:
 
     async def _write(self, lease: dict[str, Any] | None) -> bool:
         """Write this process as the holder; return False where another was faster."""
-        body = self._body()
+        body, begun = self._body(), asyncio.get_running_loop().time()
         try:
             if lease is None:
                 made = await self._cluster.create(self._cluster.path("leases", api=API), body)
@@ -82,7 +88,7 @@ class HeldLease:
             if refusal.status in (CONFLICT, NOT_FOUND):
                 return False
             raise
-        self._version, self._other = str(made["metadata"]["resourceVersion"]), ""
+        self._version, self._other, self._renewed = str(made["metadata"]["resourceVersion"]), "", begun
         return True
 
     def _body(self) -> dict[str, Any]:

@@ -20,7 +20,13 @@ SILENCE_SECONDS = 150.0
 """A watch without a bookmark for so long is one whose connection is gone."""
 
 PAGE = 500
-MERGE = "application/merge-patch+json"
+JSON = {"Content-Type": "application/json", "Accept": "application/json"}
+MERGE = {
+    "Content-Type": "application/merge-patch+json",
+    "Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+}
+"""The headers of a request, and of one that changes a resource: of that its metadata is sent back, or a refusal."""
+
 CONFLICT, GONE, NOT_FOUND = 409, 410, 404
 FORBIDDEN = "allow that to the driver's user (docs/kubernetes.md)"
 """The fix for a refusal by the cluster's rights or rules."""
@@ -105,8 +111,8 @@ class Cluster:
         return await self._request("POST", path, body)
 
     async def patch(self, path: str, body: Resource) -> Resource:
-        """Merge fields into a resource."""
-        return await self._request("PATCH", path, body, content_type=MERGE)
+        """Merge fields into a resource; return its metadata."""
+        return await self._request("PATCH", path, body)
 
     async def delete(
         self, path: str, uid: str = "", grace: int | None = None, version: str = "", propagation: str = ""
@@ -179,10 +185,9 @@ class Cluster:
         path: str,
         body: Resource | None = None,
         query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
     ) -> Resource:
         try:
-            async with self._response(method, path, body, query or {}, REQUEST_SECONDS, content_type) as response:
+            async with self._response(method, path, body, query or {}, REQUEST_SECONDS) as response:
                 answer: Resource = await response.json()
                 return answer
         except ApiRefusal as refusal:
@@ -198,14 +203,13 @@ class Cluster:
         body: Resource | None,
         query: Mapping[str, str],
         limit: object,
-        content_type: str = "application/json",
     ) -> AsyncGenerator[ClientResponse]:
         try:
             response: ClientResponse = await self._client.call_api(
                 path,
                 method,
                 query_params=list(query.items()),
-                header_params={"Content-Type": content_type, "Accept": "application/json"},
+                header_params=dict(MERGE if method == "PATCH" else JSON),
                 body=body,
                 auth_settings=["BearerToken"],
                 _preload_content=False,
