@@ -12,7 +12,19 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from rich.console import Console
 
-from benchmarks import adapter, call_path, drivers, figures, links, profiles, servers, streams, transfers, transports
+from benchmarks import (
+    adapter,
+    call_path,
+    drivers,
+    figures,
+    links,
+    profiles,
+    servers,
+    streams,
+    transfers,
+    transports,
+    warm,
+)
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
 from benchmarks.report import arguments, machine, show
@@ -34,7 +46,7 @@ PLAIN: Mapping[str, Bench] = {
     "memory": figures.memory,
     "at_once": figures.at_once,
 }
-POOLED: Mapping[str, Bench] = {"warm": figures.warm}
+POOLED: Mapping[str, Bench] = {"warm": warm.warm}
 OWN: Mapping[str, Callable[[], Awaitable[list[Figure]]]] = {
     "profile": profiles.profile,
     "call_path": call_path.call_path,

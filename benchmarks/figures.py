@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.containers import group_bytes, processes_of
-from benchmarks.meshes import RunningMesh, pool_is_full, proportional_bytes
+from benchmarks.meshes import RunningMesh, proportional_bytes
 from benchmarks.yardstick import empty_calls
 from sandmesh import BaseSandbox, BaseSandboxAsync, Output
 
@@ -23,7 +23,6 @@ PAUSE_SECONDS = 0.5
 """In which a driver prepares sandboxes ahead, where it does."""
 SETTLE_SECONDS = 8.0
 """In which agents that nobody calls have warmed up."""
-WARM_ROUNDS = 20
 TURN_SECONDS = 1.0
 """How long one of two that are measured in turns has the machine."""
 
@@ -43,7 +42,8 @@ def spread(seconds: Sequence[float]) -> str:
     return f"p50 {statistics.median(ordered) * 1e3:.2f} ms, p95 {ordered[int(len(ordered) * 0.95)] * 1e3:.2f} ms"
 
 
-def _aim(mesh: RunningMesh, bubblewrap: str, docker: str) -> str:
+def aim(mesh: RunningMesh, bubblewrap: str, docker: str) -> str:
+    """Return the aim for the driver of a mesh."""
     return docker if mesh.in_docker else bubblewrap
 
 
@@ -90,8 +90,8 @@ async def cold(mesh: RunningMesh) -> list[Figure]:
     made, released = await create_and_release(mesh, 20, nothing)
     apart, _ = await create_and_release(mesh, 20, partial(asyncio.sleep, PAUSE_SECONDS))
     return [
-        Figure("cold create -> first Python result", made.measured, _aim(mesh, "30 ms", "450 ms")),
-        Figure(f"  with {PAUSE_SECONDS:g} s before each", apart.measured, _aim(mesh, "15 ms", "")),
+        Figure("cold create -> first Python result", made.measured, aim(mesh, "30 ms", "450 ms")),
+        Figure(f"  with {PAUSE_SECONDS:g} s before each", apart.measured, aim(mesh, "15 ms", "")),
         Figure("  a bare fork into seven namespaces", await _bare_fork()),
         Figure("release returns", released.measured, "10 ms"),
     ]
@@ -103,38 +103,6 @@ async def _bare_fork() -> str:
     )
     output, failed = await program.communicate()
     return f"p50 {float(output) * 1e3:.2f} ms" if program.returncode == 0 else failed.decode().strip()
-
-
-async def warm(mesh: RunningMesh) -> list[Figure]:
-    """Measure sandboxes that wait in a pool; in turns with them, what a call takes after the same pause.
-
-    Processes that have slept find little of their memory in the processors' caches.
-    """
-    # The newest one still imports: in a container all but its first tools, later and by and by.
-    pause = 4.0 if mesh.in_docker else 0.5
-    created, cell, slept, nothing = (list[float]() for _ in range(4))
-    async with box_of(mesh) as other, empty_calls() as empty:
-        await other.run_ipython_cell("1+1")
-        await empty()
-        for _ in range(WARM_ROUNDS):
-            await pool_is_full(mesh, "base", 2)
-            await asyncio.sleep(pause)
-            box = box_of(mesh)
-            created.append(await timed(box.start()))
-            cell.append(await timed(box.run_ipython_cell("1+1")))
-            await box.close()
-            await asyncio.sleep(pause)
-            slept.append(await timed(other.run_ipython_cell("1+1")))
-            await asyncio.sleep(pause)
-            nothing.append(await timed(empty()))
-    both = [first + second for first, second in zip(created, cell, strict=True)]
-    return [
-        Figure("warm create -> first Python result", spread(both), _aim(mesh, "5 ms", "8 ms")),
-        Figure("  the create", spread(created)),
-        Figure("  the first cell", spread(cell)),
-        Figure("  in turns with it, a cell of a sandbox that was left alone", spread(slept)),
-        Figure("  and an empty gRPC call of a server that was", spread(nothing)),
-    ]
 
 
 async def calls(mesh: RunningMesh) -> list[Figure]:
@@ -149,7 +117,7 @@ async def calls(mesh: RunningMesh) -> list[Figure]:
     cells, nothing = cells[50:], nothing[50:]  # the first are slower
     times = statistics.median(cells) / statistics.median(nothing)
     return [
-        Figure('run_ipython_cell("1+1")', spread(cells), _aim(mesh, "0.8 ms", "1.5 ms")),
+        Figure('run_ipython_cell("1+1")', spread(cells), aim(mesh, "0.8 ms", "1.5 ms")),
         Figure("  an empty gRPC call, in turns with it", spread(nothing)),
         Figure("  the one as a multiple of the other", f"{times:.2f}"),
         Figure('run_shell_command("true")', spread(commands)),
@@ -233,7 +201,7 @@ async def output(mesh: RunningMesh) -> list[Figure]:
 
 async def memory(mesh: RunningMesh) -> list[Figure]:
     """Measure what each of five idle sandboxes adds to all processes of the mesh; root alone can read it."""
-    what, aim, count = "memory that an idle sandbox adds (PSS)", "20 MB", 5
+    what, most, count = "memory that an idle sandbox adds (PSS)", "20 MB", 5
     async with AsyncExitStack() as stack:
         await _use(await stack.enter_async_context(box_of(mesh)))
         try:
@@ -245,12 +213,12 @@ async def memory(mesh: RunningMesh) -> list[Figure]:
                 await _use(box)
             used = proportional_bytes(await processes_of(mesh)) - before
         except PermissionError:
-            return [Figure(what, "needs root", aim)]
+            return [Figure(what, "needs root", most)]
         groups = await group_bytes(mesh)
     rows = [Figure("  by its control group", f"{max(groups) / 1e6:.1f} MB", "60 MB")] if groups else []
     return [
-        Figure(what, f"{idle / count / 1e6:.1f} MB", _aim(mesh, aim, "40 MB")),
-        Figure("  once it was called, and has all its tools", f"{used / count / 1e6:.1f} MB", _aim(mesh, aim, "")),
+        Figure(what, f"{idle / count / 1e6:.1f} MB", aim(mesh, most, "40 MB")),
+        Figure("  once it was called, and has all its tools", f"{used / count / 1e6:.1f} MB", aim(mesh, most, "")),
         *rows,
     ]
 
@@ -264,7 +232,7 @@ async def _use(box: BaseSandboxAsync) -> None:
 
 async def at_once(mesh: RunningMesh) -> list[Figure]:
     """Measure many sandboxes that are created at one moment."""
-    return [await _at_once(mesh, 20, _aim(mesh, "", "6 s")), await _at_once(mesh, 50, _aim(mesh, "1 s", ""))]
+    return [await _at_once(mesh, 20, aim(mesh, "", "6 s")), await _at_once(mesh, 50, aim(mesh, "1 s", ""))]
 
 
 async def _at_once(mesh: RunningMesh, count: int, aim: str) -> Figure:

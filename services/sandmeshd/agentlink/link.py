@@ -124,7 +124,7 @@ class AgentLink(asyncio.Protocol):
 
     def attach(self, subscriber: Subscriber, channel: int | None = None) -> int:
         """Deliver what comes on a channel, by default a new one, to a subscriber; return the channel."""
-        self.heartbeat.used = self.heartbeat.busy = True
+        self.heartbeat.use()
         if self.heartbeat.rests:
             self.heartbeat.start()
         if channel is not None:
@@ -142,11 +142,6 @@ class AgentLink(asyncio.Protocol):
     def is_awaited(self) -> bool:
         """Whether any channel is attached."""
         return bool(self._subscribers)
-
-    def take_used(self) -> bool:
-        """Return whether a channel was attached since the last time, or is now."""
-        used, self.heartbeat.used = self.heartbeat.used or bool(self._subscribers), False
-        return used
 
     def send(self, frame: pb.ToAgent) -> None:
         """Write a frame; on a broken link it goes nowhere, and `on_lost` reports that."""
@@ -214,15 +209,25 @@ class Heartbeat:
         self.heard = 0.0
         """When the agent was last heard, by the loop's clock."""
         self.used = False
-        """Whether a channel was attached since `take_used` was last called."""
+        """Whether a channel was attached since this was last set to False."""
         self.busy = False
         """Whether a channel was attached since the last check."""
+        self.on_use: Callable[[AgentLink], None] | None = None
+        """Is called when a channel is attached and it was not in use."""
         self.rests = False
         """Whether the next channel has to start it again."""
         self._link = link
         self._silence = silence
         self._is_excused = is_excused
         self._timer: asyncio.TimerHandle | None = None
+
+    def use(self) -> None:
+        """Record that a channel is attached."""
+        self.busy = True
+        if not self.used:
+            self.used = True
+            if self.on_use is not None:
+                self.on_use(self._link)
 
     def start(self) -> None:
         """Check from now on."""

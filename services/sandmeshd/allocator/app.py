@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 
@@ -20,7 +19,7 @@ from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
 from sandmeshd.allocator.maintenance.node_watch import NodeWatch
 from sandmeshd.allocator.maintenance.reconciler import Reconciler
 from sandmeshd.allocator.maintenance.recovery import Recovery
-from sandmeshd.allocator.maintenance.store_monitor import StoreMonitor
+from sandmeshd.allocator.maintenance.store_monitor import PROBE_SECONDS, StoreMonitor
 from sandmeshd.allocator.maintenance.sweep import MeshSweep
 from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore, update_gauges, update_usage
@@ -63,7 +62,8 @@ async def open_allocator(
     Raises:
         StoreUnavailable: The store does not answer.
     """
-    tasks, filling = BackgroundTasks(), BackgroundTasks()
+    tasks = BackgroundTasks()
+    filling = BackgroundTasks(tasks.rounds)
     measured = measured or Observed()
     metrics = AllocatorMetrics(measured.registry)
     records = MeteredRecordStore(store, int(settings.owner_grace_seconds * 1e6), metrics, settings.cost_per_day)
@@ -75,16 +75,14 @@ async def open_allocator(
     starter = Starter(settings, records, nodes, tasks, store.mesh_id)
     await _recover(recovery, maintenance, nodes, starter)
     nodes.note_broken(broken or {})
-    watch = NodeWatch(settings, store.mesh_id, nodes, reconciler, event_log)
-    watch.count_refusals(metrics.egress_refusals)
-    watch.open(tasks)
+    NodeWatch(settings, store.mesh_id, nodes, reconciler, event_log, metrics.egress_refusals).open(tasks)
     usage = _open_usage(settings, store, nodes, records, measured, tasks)
     Deletions(settings, store, maintenance, nodes, starter, usage).open(tasks)
     pools = Pools(settings, store, records, nodes, starter)
     pools.open(filling)
     monitor = StoreMonitor(store)
-    tasks.forever("probe the store", monitor.probe)
-    tasks.forever("sweep", lambda: _sweep(settings, maintenance, nodes, starter, recovery))
+    tasks.regularly("probe the store", PROBE_SECONDS, monitor.probe)
+    tasks.regularly("sweep", settings.sweep_seconds, lambda: _sweep(maintenance, nodes, starter, recovery))
     snapshots = NodeSnapshots(records, nodes, store.mesh_id, Holdings(store))
     components = Components(
         claims=Claims(settings, store, records, nodes, starter, snapshots),
@@ -97,6 +95,7 @@ async def open_allocator(
         health=MeshHealth(store, monitor, nodes),
         nodes=nodes,
         pool_subscribers=pools.subscribers,
+        rounds=tasks.rounds,
     )
     try:
         yield SandboxServicer(settings, records, components, _secret_servicer(settings, store, records, nodes))
@@ -129,15 +128,13 @@ def _secret_servicer(settings: AllocatorSettings, store: Store, records: RecordS
     return SecretServicer(records, secrets, Rotation(records, nodes, sealer), SecretSpecs(secrets, sealer))
 
 
-async def _sweep(
-    settings: AllocatorSettings, maintenance: MaintenanceStore, nodes: Nodes, starter: Starter, recovery: Recovery
-) -> None:
-    await asyncio.sleep(settings.sweep_seconds)
+async def _sweep(maintenance: MaintenanceStore, nodes: Nodes, starter: Starter, recovery: Recovery) -> float | None:
     try:
-        await _sweep_once(maintenance, nodes, starter)
+        return await _sweep_once(maintenance, nodes, starter)
     except Recovering:
         log.warning("the store came back empty: records are rebuilt before anything is created or deleted")
         await recovery.run()
+        return 0.0
 
 
 async def _recover(recovery: Recovery, maintenance: MaintenanceStore, nodes: Nodes, starter: Starter) -> None:
@@ -146,7 +143,8 @@ async def _recover(recovery: Recovery, maintenance: MaintenanceStore, nodes: Nod
         await _sweep_once(maintenance, nodes, starter)
 
 
-async def _sweep_once(maintenance: MaintenanceStore, nodes: Nodes, starter: Starter) -> None:
+async def _sweep_once(maintenance: MaintenanceStore, nodes: Nodes, starter: Starter) -> float | None:
+    """Return in how many seconds there is something to sweep again; None: nothing is known yet."""
     while True:
         swept = await maintenance.sweep(nodes.healthy_ids(), starter.in_progress)
         if swept.expired or swept.idle or swept.abandoned or swept.lost:
@@ -154,4 +152,4 @@ async def _sweep_once(maintenance: MaintenanceStore, nodes: Nodes, starter: Star
                 "records were swept", expired=swept.expired, idle=swept.idle, abandoned=swept.abandoned, lost=swept.lost
             )
         if not swept.is_full:
-            return
+            return 0.0 if starter.in_progress else swept.next_seconds

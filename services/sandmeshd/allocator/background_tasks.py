@@ -9,10 +9,14 @@ from typing import Any, TypeVar
 import structlog
 
 from sandmesh.errors import SandmeshError
+from sandmeshd.allocator.rounds import Rounds
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
+
+Step = Callable[[], Awaitable[float | None]]
+"""What is done regularly; it may return in how many seconds there is something to do, however long it would rest."""
 
 _RETRY_SECONDS = (0.1, 5.0)
 _CANCEL_SECONDS = 1.0
@@ -21,7 +25,9 @@ _CANCEL_SECONDS = 1.0
 class BackgroundTasks:
     """Own tasks, so that none is lost and all end."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: Rounds | None = None) -> None:
+        self.rounds = rounds or Rounds()
+        """The pace of what is done regularly."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._endable: set[asyncio.Task[Any]] = set()
 
@@ -36,6 +42,14 @@ class BackgroundTasks:
     def forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         """Call a step repeatedly, with a backoff after failures, until `finish`."""
         self._hold(self._endable, _repeat(name, step))
+
+    def regularly(self, name: str, seconds: float, step: Step) -> None:
+        """Call a step now and in every round of so many seconds, with a backoff after failures, until `finish`."""
+
+        async def step_and_wait() -> None:
+            await self.rounds.wait(seconds, await step())
+
+        self.forever(name, step_and_wait)
 
     def _hold(self, held: set[asyncio.Task[Any]], work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -73,12 +87,3 @@ async def _repeat(name: str, step: Callable[[], Awaitable[None]]) -> None:
             continue
         await asyncio.sleep(delay)
         delay = min(delay * 2, longest)
-
-
-async def wait_with_timeout(event: asyncio.Event, seconds: float) -> None:
-    """Return when the event is set or the timeout elapses."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -28,6 +28,7 @@ from sandmeshd.allocator.records.event_log import EventLog
 from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_gone, is_owned, not_found
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record, timestamp
+from sandmeshd.allocator.rounds import Rounds
 from sandmeshd.allocator.secrets.servicer import SecretServicer
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.principal import current_principal
@@ -53,6 +54,7 @@ class Components:
     health: MeshHealth
     nodes: Nodes
     pool_subscribers: PoolSubscribers
+    rounds: Rounds
 
 
 def _ready_seconds(remaining: float | None) -> float | None:
@@ -81,6 +83,7 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
 
     async def ClaimSandbox(self, request: pb.ClaimSandboxRequest, context: Context) -> pb.ClaimSandboxResponse:
         """Claim a sandbox for a session: the one it has, one from a pool, or a new one."""
+        self._components.rounds.use()
         ttl_us = _ttl_us(request, self._settings)
         if request.spec.secrets:
             resolved = await self.secrets.specs.resolved(request.spec, request.user_id)
@@ -102,6 +105,7 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
 
     async def ReleaseSandbox(self, request: pb.ReleaseSandboxRequest, context: Context) -> pb.ReleaseSandboxResponse:
         """Mark a sandbox for deletion."""
+        self._components.rounds.use()
         await check_owned_or_gone(self._records, request.sandbox_id)
         reply = await self._records.release(request.sandbox_id, request.fencing_token, "it was released", "holder")
         if reply.kind == "lost":
@@ -232,6 +236,7 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
 
     async def GetMeshHealth(self, request: pb.GetMeshHealthRequest, context: Context) -> pb.GetMeshHealthResponse:
         """Report problems and the health of the nodes, from what is known already."""
+        self._components.rounds.use()
         return self._components.health.report()
 
     async def SweepMesh(self, request: pb.SweepMeshRequest, context: Context) -> pb.SweepMeshResponse:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from sandmesh.errors import SandmeshError
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.principal import SERVICE, acting_for
 from sandmeshd.gateway.routes import Routes
+from sandmeshd.runtime.beat import beat
 
 log = structlog.get_logger()
 
@@ -34,6 +34,7 @@ class Activity:
     def holding(self, sandbox_id: str) -> Generator[None]:
         """Count a sandbox as in use until the block ends: an open desktop or port, a stream beside its calls."""
         self._held[sandbox_id] += 1
+        self._routes.links.in_use.set()
         try:
             yield
         finally:
@@ -45,12 +46,15 @@ class Activity:
     async def report_forever(self) -> None:
         """Report until cancelled; what could not be told is told with the next report."""
         while True:
-            await asyncio.sleep(self._seconds)
-            self._unsaid |= self._routes.take_used() | set(self._held)
+            await self._routes.links.in_use.wait()
+            await beat(self._seconds)
+            self._unsaid |= self._routes.links.take_used() | set(self._held)
             try:
                 await self._report()
             except SandmeshError as error:
                 log.info("which sandboxes are in use could not be told", error=error.message)
+            if self._held or self._unsaid:
+                self._routes.links.in_use.set()
 
     async def _report(self) -> None:
         while self._unsaid:

@@ -26,6 +26,7 @@ from sandmesh.errors import Fault, SandmeshError
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.principal import SERVICE, acting_for, counted_user
 from sandmeshd.gateway.metrics import GatewayMetrics, ToolMetrics
+from sandmeshd.runtime.beat import beat
 from sandmeshd.runtime.retry import CALL_SECONDS, retry_until_available
 from sandmeshd.tenants.quotas import Kind, ReachedQuota
 
@@ -183,7 +184,7 @@ class CallQuotas:
                 await self.report()
             except SandmeshError as error:
                 log.info("the shares of calls in flight could not be renewed", error=error.message)
-            await asyncio.sleep(REPORT_SECONDS)
+            await beat(REPORT_SECONDS)
 
     async def report(self) -> None:
         """Report the calls and renew the shares.

@@ -26,6 +26,7 @@ from sandmeshd.agentlink.connection import connect
 from sandmeshd.agentlink.link import AgentLink, request
 from sandmeshd.auth.principal import SERVICE, Principal, acting_for
 from sandmeshd.gateway.call_meters import CallQuotas
+from sandmeshd.gateway.links import Links
 from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.paused import PausedSandboxes, is_paused
 from sandmeshd.runtime.retry import CALL_SECONDS, PASSING, retry_until_available
@@ -54,7 +55,7 @@ class Routes:
         self._sandboxes = sandboxes
         self._timeout = timeout
         self._silence = silence
-        self.links: dict[str, AgentLink] = {}
+        self.links = Links()
         """The open ones by sandbox."""
         self.session_keys: dict[str, str] = {}
         """Of the sessions that have the sandboxes of open links; empty in a pool."""
@@ -93,10 +94,6 @@ class Routes:
     def _count(self) -> None:
         # Those that nobody uses yet are no links of anybody's.
         self.metrics.links.set(len(self.links) - len(self.ahead))
-
-    def take_used(self) -> set[str]:
-        """Return the sandboxes whose links carried anything since the last time, or do now."""
-        return {sandbox_id for sandbox_id, link in self.links.items() if link.take_used()}
 
     async def link(self, sandbox_id: str) -> AgentLink:
         """Return the link to a sandbox.
@@ -210,7 +207,7 @@ class Routes:
     async def _connect(self, sandbox_id: str, endpoint: str, agent_token: str) -> AgentLink:
         make = partial(AgentLink, sandbox_id, self._closed, self._silence, self.paused.excuses)
         link = await connect(endpoint, make, agent_token, self._timeout)
-        self.links[sandbox_id] = link
+        self.links.add(link)
         return link
 
     async def _resolve(self, sandbox_id: str) -> sandbox_pb2.ResolveSandboxResponse:

@@ -22,7 +22,6 @@ from sandmesh.errors import (
     WorkspaceNotReady,
     WrongState,
 )
-from sandmeshd.allocator.background_tasks import wait_with_timeout
 from sandmeshd.allocator.claims.capacity_errors import pool_exhausted, quota_error
 from sandmeshd.allocator.claims.pace import Pace
 from sandmeshd.allocator.claims.starter import Starter
@@ -31,6 +30,7 @@ from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id, with_owner
+from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.principal import counted_user, current_principal, profile_key, workspace_key
 from sandmeshd.runtime.retry import retry_until_available

@@ -9,13 +9,14 @@ import structlog
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandmeshError
-from sandmeshd.allocator.background_tasks import BackgroundTasks, wait_with_timeout
+from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.claims.pool_subscribers import PoolSubscribers
 from sandmeshd.allocator.claims.starter import Starter
 from sandmeshd.allocator.nodes.nodes import Nodes, Placement
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.spec import new_sandbox_id
+from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.store import Store
 
@@ -51,15 +52,11 @@ class Pools:
 
     def open(self, tasks: BackgroundTasks) -> None:
         """Keep all pools full until `tasks` is finished."""
-        tasks.forever("drain pools", self._drain_once)
+        # A template that was rebuilt has another key, which the next health check of its node shows.
+        tasks.regularly("drain pools", self._settings.health_seconds, self.drain)
         for template, size in self._settings.pools.items():
             pool = _Pool(template, size)
             tasks.forever(f"fill pool {template}", partial(self._fill, pool, tasks))
-
-    async def _drain_once(self) -> None:
-        await self.drain()
-        # A template that was rebuilt has another key, which the next health check of its node shows.
-        await asyncio.sleep(self._settings.health_seconds)
 
     async def _fill(self, pool: _Pool, tasks: BackgroundTasks) -> None:
         with self._notifications.subscribe("pool") as woken:
@@ -68,9 +65,9 @@ class Pools:
                 placement = await self._nodes.place(pb.SandboxSpec(template=pool.template))
                 while await self._add(pool, placement, tasks):
                     pass
-                await wait_with_timeout(woken, self._settings.poll_seconds)
+                await wait_with_timeout(woken, tasks.rounds.seconds(self._settings.poll_seconds))
                 # A start takes both cores: the claim that emptied the pool makes its first call before.
-                await asyncio.sleep(max(pool.delay, self._settings.pool_pause_seconds))
+                await asyncio.sleep(max(pool.delay, self._settings.pool_pause_seconds if woken.is_set() else 0.0))
 
     async def _add(self, pool: _Pool, placement: Placement, tasks: BackgroundTasks) -> bool:
         if pool.delay and pool.starting:

@@ -8,11 +8,12 @@ import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
-from sandmeshd.allocator.background_tasks import BackgroundTasks, wait_with_timeout
+from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.claims.starter import Starter
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore, Stopping
 from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.store import Store
 
@@ -55,7 +56,9 @@ class Deletions:
                 if taken:
                     tasks.spawn(self._delete(taken))
                 else:
-                    await wait_with_timeout(woken, self._settings.poll_seconds)
+                    if self._failures:
+                        tasks.rounds.use()
+                    await wait_with_timeout(woken, tasks.rounds.seconds(self._settings.poll_seconds))
 
     async def _take(self) -> Stopping | None:
         """Take a sandbox to delete, once the concurrency limit allows it; `_delete` frees the slot."""

@@ -6,8 +6,9 @@ import asyncio
 
 import structlog
 
-from sandmeshd.allocator.background_tasks import BackgroundTasks, wait_with_timeout
+from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.records.record_store import RecordStore
+from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.store import Store
 
 log = structlog.get_logger()

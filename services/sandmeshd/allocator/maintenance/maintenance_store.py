@@ -27,6 +27,13 @@ class Swept:
     idle: int
     abandoned: int
     lost: int
+    next_us: int
+    """In how many microseconds the next lease or idle timeout ends; negative where there is none."""
+
+    @property
+    def next_seconds(self) -> float | None:
+        """The same in seconds, None where there is none."""
+        return self.next_us / 1e6 if self.next_us >= 0 else None
 
     @property
     def is_full(self) -> bool:

@@ -30,28 +30,30 @@ class NodeWatch:
     """Keep the records consistent with what the nodes report."""
 
     def __init__(
-        self, settings: AllocatorSettings, mesh_id: str, nodes: Nodes, reconciler: Reconciler, event_log: EventLog
+        self,
+        settings: AllocatorSettings,
+        mesh_id: str,
+        nodes: Nodes,
+        reconciler: Reconciler,
+        event_log: EventLog,
+        refusals: Counter,
     ) -> None:
+        """`refusals` counts the refused connections of sandboxes."""
         self._settings = settings
         self._mesh_id = mesh_id
         self._nodes = nodes
         self._reconciler = reconciler
         self._event_log = event_log
-        self._refusals: Counter | None = None
+        self._refusals = refusals
         self._compared: set[str] = set()
-
-    def count_refusals(self, counter: Counter) -> None:
-        """Count refused connections of sandboxes."""
-        self._refusals = counter
 
     def open(self, tasks: BackgroundTasks) -> None:
         """Watch every node until `tasks` is finished."""
         for node in self._nodes.all:
             tasks.forever(f"watch {node.name}", partial(self._watch, node))
-            tasks.forever(f"health of {node.name}", partial(self._check_health, node))
+            tasks.regularly(f"health of {node.name}", self._settings.health_seconds, partial(self._check_health, node))
 
     async def _check_health(self, node: Node) -> None:
-        await asyncio.sleep(self._settings.health_seconds)
         with suppress(SandmeshError):  # the node counts its failures
             await node.refresh()
 
@@ -106,8 +108,7 @@ class NodeWatch:
             bound.reschedule(min(end, planned))
 
     async def _record_refusal(self, refusal: pb.EgressRefusal) -> None:
-        if self._refusals is not None:
-            self._refusals.inc(max(1, refusal.count))
+        self._refusals.inc(max(1, refusal.count))
         times = f", {refusal.count} times" if refusal.count > 1 else ""
         reason = f"{refusal.host}:{refusal.port}{times}: {refusal.reason}"
         await self._event_log.append(refusal.sandbox_id, "egress_refused", reason, "driver")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -46,12 +45,14 @@ class StoreMonitor:
         self._took: deque[float] = deque(maxlen=_SAMPLES)
         self._last: Sample | None = None
         self._answered = time.monotonic()
+        self._probe_began: float | None = None
+        """When the probe began that has not been answered yet."""
         self._jump: tuple[float, float] | None = None
         self._since: dict[str, float] = {}
 
     async def probe(self) -> None:
-        """Probe the store once, and pause."""
-        began = time.monotonic()
+        """Probe the store once."""
+        began = self._probe_began = time.monotonic()
         try:
             [store_us] = await self._store.run("probe", {})
         except StoreUnavailable as error:
@@ -59,7 +60,7 @@ class StoreMonitor:
             self._fix = error.facts.get("fix", "")
         else:
             self._record(began, int(store_us) / 1e6)
-        await asyncio.sleep(PROBE_SECONDS)
+        self._probe_began = None
 
     def _record(self, began: float, store: float) -> None:
         now = time.monotonic()
@@ -97,8 +98,9 @@ class StoreMonitor:
         return [unavailable] if unavailable is not None else [one for one in others if one]
 
     def _unavailable(self) -> pb.Trouble | None:
-        silence = time.monotonic() - self._answered
-        if not self._error and silence < PROBE_SECONDS + SILENT_SECONDS:
+        now = time.monotonic()
+        silence = now - self._answered
+        if not self._error and (self._probe_began is None or now - self._probe_began < SILENT_SECONDS):
             return None
         if self._error and self._fix:
             detail, fix = f"it has not been able to write for {silence:.0f} s: {self._error}", self._fix

@@ -11,6 +11,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.runtime.beat import beat
 from sandmeshd.store import Store
 from sandmeshd.tenants.usage import count_usage
 
@@ -30,7 +31,7 @@ class UsageMeter:
 
     async def run(self, seconds: float) -> None:
         """Wait for the interval, then count, unless another allocator did within it."""
-        await asyncio.sleep(seconds)
+        await beat(seconds)
         try:
             await self.count(seconds)
         except Recovering:
@@ -44,8 +45,9 @@ class UsageMeter:
             await asyncio.gather(*(self._count_egress(node) for node in self._nodes.all))
 
     async def _count_egress(self, node: Node) -> None:
+        request = pb.ListSandboxesRequest(mesh_id=self._store.mesh_id, only_egress=True)
         try:
-            listed = await node.client.list_sandboxes(pb.ListSandboxesRequest(mesh_id=self._store.mesh_id))
+            listed = await node.client.list_sandboxes(request)
         except SandmeshError as error:
             log.info("the egress of a node is counted later", node=node.name, error=error.message)
             return

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import structlog
 
+from sandmeshd.runtime.beat import beat
+
 log = structlog.get_logger()
 
 MAX_BYTES = 1 << 20
@@ -18,7 +20,7 @@ INTERVAL_SECONDS = 5.0
 async def trim_logs(sandboxes: Path) -> None:
     """Trim the logs of all sandboxes below a directory periodically, until cancelled."""
     while True:
-        await asyncio.sleep(INTERVAL_SECONDS)
+        await beat(INTERVAL_SECONDS)
         await asyncio.to_thread(_trim_all, sandboxes)
 
 

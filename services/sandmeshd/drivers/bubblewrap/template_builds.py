@@ -42,6 +42,8 @@ class TemplateBuilds:
         self._agent = agent
         self._systems = systems
         self._seeds: dict[Path, tuple[str, ...]] = {}
+        self._environments: dict[str, Path] = {}
+        self._infos: dict[tuple[str, bool], pb.TemplateInfo] = {}
 
     def template(self, name: str) -> Template:
         """Return a template by name.
@@ -53,12 +55,23 @@ class TemplateBuilds:
 
     def describe(self) -> list[pb.TemplateInfo]:
         """Return the templates as drivers report them."""
-        return [template_info(template, self.is_prepared(template)) for template in self._templates.values()]
+        return [self._info(template, self.is_prepared(template)) for template in self._templates.values()]
+
+    def _info(self, template: Template, prepared: bool) -> pb.TemplateInfo:
+        key = template.name, prepared
+        if key not in self._infos:
+            self._infos[key] = template_info(template, prepared)
+        return self._infos[key]
 
     def is_prepared(self, template: Template) -> bool:
         """Return whether a create can start at once."""
-        built = supports(template) and self._agent.prepared and is_complete(self._builder.path(template.python))
+        built = supports(template) and self._agent.prepared and is_complete(self._environment(template))
         return built and (not template.system or self._systems.find(template.system) is not None)
+
+    def _environment(self, template: Template) -> Path:
+        if template.name not in self._environments:
+            self._environments[template.name] = self._builder.path(template.python)
+        return self._environments[template.name]
 
     def standing_by(self) -> list[Template]:
         """Return the templates whose zygotes start with the driver: those that are prepared and need no own system."""
@@ -96,7 +109,7 @@ class TemplateBuilds:
         if not self.is_prepared(template):
             message = f"template {template.name} is not prepared: prepare it first (sandmesh build {template.name})"
             raise WrongState(message, {"state": "not prepared", "template": template.name})
-        environment = self._builder.path(template.python)
+        environment = self._environment(template)
         if environment not in self._seeds:
             self._seeds[environment] = home_files(environment)
         seeds = self._seeds[environment]

@@ -145,8 +145,8 @@ class EgressGuard(ForwardingDriver):
         return deleted
 
     async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
-        """List what the driver has, and the bytes of its sandboxes."""
-        listed = await self._driver.list_sandboxes(request)
+        """List what the driver has, unless only the bytes are asked for, and the bytes of its sandboxes."""
+        listed = pb.ListSandboxesResponse() if request.only_egress else await self._driver.list_sandboxes(request)
         if request.mesh_id == self._mesh_id:
             listed.egress_bytes.update(self._proxy.bytes_by_sandbox())
         return listed

@@ -107,7 +107,8 @@ class NodeDriver(FixedGrants, ABC):
 
     async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
         """List every sandbox of the mesh that has left anything."""
-        ids = sorted(await self._sandbox_ids()) if request.mesh_id == self._paths.mesh_id else []
+        is_ours = request.mesh_id == self._paths.mesh_id and not request.only_egress
+        ids = sorted(await self._sandbox_ids()) if is_ours else []
         observed = [await self._observe(self._folders.folder(sandbox_id)) for sandbox_id in ids]
         return pb.ListSandboxesResponse(sandboxes=[sandbox for sandbox in observed if sandbox is not None])
 

@@ -19,6 +19,7 @@ from typing import Final
 import structlog
 
 from sandmeshd.runtime.addresses import peer_network
+from sandmeshd.runtime.beat import beat
 
 log = structlog.get_logger()
 
@@ -101,7 +102,7 @@ async def limited_peers(ports: Collection[int], most: int) -> AsyncGenerator[Non
 
 async def _enforce_forever(limit: PeerLimit) -> None:
     while True:
-        await asyncio.sleep(INTERVAL_SECONDS)
+        await beat(INTERVAL_SECONDS)
         try:
             closed = limit.enforce()
         except OSError as error:

@@ -1,6 +1,7 @@
 -- Records that an allocator and the nodes that answered it are alive, and finishes what nobody else will: expired leases
 -- and idle timeouts, sandboxes that a dead allocator was starting, those of silent nodes, waiters of dead processes.
--- Returns {expired, idle, abandoned, lost}, each a count of at most `most`: where one is reached, there may be more.
+-- Returns {expired, idle, abandoned, lost, next_us}: counts of at most `most`, where one is reached there may be more; and
+-- in how many microseconds the next lease or idle timeout ends, -1 where there is none.
 redis.call('ZADD', key('allocators'), text(now), args.owner)
 redis.call('ZREMRANGEBYSCORE', key('allocators'), '-inf', text(now - 3600000000))
 for first = 1, #args.healthy, 500 do
@@ -74,4 +75,10 @@ if lost < args.most then
 end
 drop_unseen()
 wake_next()
-return {expired, idle, abandoned, lost}
+local next_us = -1
+for _, name in ipairs({'leases', 'idle'}) do
+  local first = redis.call('ZRANGE', key(name), 0, 0, 'WITHSCORES')[2]
+  local left = first and math.max(0, tonumber(first) - now)
+  if left and (next_us < 0 or left < next_us) then next_us = left end
+end
+return {expired, idle, abandoned, lost, next_us}

@@ -642,16 +642,20 @@ class ListSandboxesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MESH_ID_FIELD_NUMBER: _builtins.int
+    ONLY_EGRESS_FIELD_NUMBER: _builtins.int
     mesh_id: _builtins.str
     """Only this mesh's."""
+    only_egress: _builtins.bool
+    """Whether only the bytes of egress are asked for; a driver may leave the sandboxes out then."""
     def __init__(
         self,
         *,
         mesh_id: _builtins.str = ...,
+        only_egress: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mesh_id", b"mesh_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mesh_id", b"mesh_id", "only_egress", b"only_egress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
