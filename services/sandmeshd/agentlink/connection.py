@@ -18,6 +18,8 @@ TIMEOUT_SECONDS = 5.0
 GOODBYE_SECONDS = 1.0
 HESITATION_SECONDS = 0.3
 """How long an agent elsewhere may be silent on a link that was kept open, before another is opened."""
+REDIAL_SECONDS = 3.0
+"""How long that may take, of an agent of which it is likely that it is gone."""
 
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 """The kernel finds out within 45 s that a quiet link leads nowhere, and nothing between forgets one that leads on."""
@@ -87,7 +89,7 @@ async def installing_token(
     async with AsyncExitStack() as stack:
         kept = link is not None and bool(read_address(sandbox.endpoint).pin)
         if link is None:
-            link = await _greeted(sandbox, stack)
+            link = await _greeted(sandbox, stack, TIMEOUT_SECONDS)
         else:
             stack.callback(link.close, now=True)
         channel = Channel(link)
@@ -96,7 +98,7 @@ async def installing_token(
         if kept:
             if await _is_answered(channel, link):
                 return
-            link = await _greeted(sandbox, stack)
+            link = await _greeted(sandbox, stack, REDIAL_SECONDS)
             channel = Channel(link)
             # An agent that took it before takes it again.
             channel.send(renewed)
@@ -106,10 +108,10 @@ async def installing_token(
                 await channel.receive()
 
 
-async def _greeted(sandbox: pb.RuntimeSandbox, stack: AsyncExitStack) -> AgentLink:
+async def _greeted(sandbox: pb.RuntimeSandbox, stack: AsyncExitStack, timeout: float) -> AgentLink:
     """Open a link for what is sent along with the hello: an agent that refuses the one does not look at the other."""
     with _lost(sandbox):
-        async with asyncio.timeout(TIMEOUT_SECONDS):
+        async with asyncio.timeout(timeout):
             link = await stack.enter_async_context(_dialled(sandbox))
             link.send_hello(sandbox.agent_token)
             return link

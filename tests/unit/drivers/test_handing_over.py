@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,8 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
-from sandmeshd.agentlink import warm_links
+from sandmeshd.agentlink import connection, warm_links
+from sandmeshd.agentlink.addresses import read_address, tls_endpoint
 from sandmeshd.agentlink.connection import TIMEOUT_SECONDS, installing_token
 from sandmeshd.agentlink.warm_links import Kept, Waiting
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
@@ -136,6 +138,25 @@ async def test_a_link_that_something_between_forgot_costs_a_claim_a_moment_and_n
             pass
         assert not kept.link.open
         assert (await run(made, "echo in", fencing_token=7)).stdout == "in\n"
+
+
+async def test_an_agent_whose_machine_went_away_behind_an_open_link_is_given_up_before_long(
+    paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REDIAL_SECONDS", 0.2)
+    async with elsewhere(paths) as (made, between):
+        kept = await taken(Waiting(), made)
+        between.forget()
+        # Nor does anything answer whoever comes anew.
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            made.endpoint = tls_endpoint("127.0.0.1", silent.getsockname()[1], read_address(made.endpoint).pin)
+            async with asyncio.timeout(TIMEOUT_SECONDS - 1):
+                with pytest.raises(SandboxLost, match="does not answer"):
+                    async with installing_token(made, 7, kept.link):
+                        pass
+        made.endpoint = between.endpoint
+        async with installing_token(made, 1):
+            pass
 
 
 async def test_a_link_that_breaks_while_its_agent_is_told_is_replaced(paths: MeshPaths) -> None:
