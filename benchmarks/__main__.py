@@ -61,7 +61,7 @@ NAMES = ("imports", *PLAIN, *POOLED, *OWN)
 async def measure(console: Console, names: set[str]) -> list[Figure]:
     """Run what is named, each kind of mesh once."""
     found = figures.imports() if "imports" in names else []
-    for benches, pools in ((PLAIN, {}), (POOLED, {"base": 2})):
+    for benches, pools in ((PLAIN, {}), (POOLED, {"base": warm.POOL})):
         chosen = {name: bench for name, bench in benches.items() if name in names}
         if chosen:
             async with running_mesh(pools) as mesh:

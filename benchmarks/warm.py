@@ -6,7 +6,7 @@ import asyncio
 import mmap
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from benchmarks.figures import Figure, aim, box_of, spread, timed
@@ -14,67 +14,73 @@ from benchmarks.meshes import RunningMesh, pool_is_full
 from benchmarks.yardstick import empty_calls
 from sandmesh import BaseSandboxAsync
 
-ROUNDS: Final = 20
-CALLS_BEFORE: Final = 20
-"""How many calls of another sandbox are made right before a warm create, in a mesh that is in use."""
+POOL: Final = 8
+ROUNDS: Final = 15
 PAGES: Final = 2_000
 
 
 async def warm(mesh: RunningMesh) -> list[Figure]:
-    """Measure sandboxes that wait in a pool, in a mesh that is in use, and after a pause; in turns, an empty gRPC call.
+    """Measure sandboxes of a pool: one after a pause, then all but one of the others right after each other.
 
     Processes that have slept find little of their memory in the processors' caches, and on some virtual machines little
-    of it mapped by the host.
+    of it mapped by the host. So a cell of another sandbox and an empty gRPC call are measured under the same condition.
     """
     # The newest one still imports: in a container all but its first tools, later and by and by.
     pause = 4.0 if mesh.in_docker else 0.5
-    used, slept = Warm(), Warm()
+    slept, row = Warm(), Warm()
     async with box_of(mesh) as other, empty_calls() as empty:
         await other.run_ipython_cell("1+1")
         await empty()
         for _ in range(ROUNDS):
-            await pool_is_full(mesh, "base", 2)
+            await pool_is_full(mesh, "base", POOL)
             await asyncio.sleep(pause)
-            for _ in range(CALLS_BEFORE):
-                await other.run_ipython_cell("1+1")
-                await empty()
-            await used.measure(mesh, other, empty, 0.0)
-            await pool_is_full(mesh, "base", 2)
-            await asyncio.sleep(pause)
-            await slept.measure(mesh, other, empty, pause)
-    bare = _in_empty_calls(statistics.median(used.both), used.nothing)
+            boxes = [box_of(mesh) for _ in range(POOL - 1)]
+            await slept.take(boxes[0])
+            for box in boxes[1:]:
+                await row.take(box)
+                await row.compare(other, empty, 0.0)
+            await asyncio.gather(*(box.close() for box in boxes))
+            await pool_is_full(mesh, "base", POOL)
+            await slept.compare(other, empty, pause)
     return [
-        Figure("warm create -> first Python result, in a mesh in use", spread(used.both), aim(mesh, "3 ms", "8 ms")),
-        *used.parts(),
-        Figure("  the first of them, in empty calls", bare, aim(mesh, "9.1 times (3 ms where that takes 0.33)", "")),
+        Figure("warm create -> first Python result, one after another", spread(row.both)),
+        *row.parts(),
+        Figure(
+            "  the first in empty calls", row.in_empty_calls(), aim(mesh, "9.1 times (3 ms by 0.33)", "")
+        ),
         Figure("warm create -> first Python result, after a pause", spread(slept.both), aim(mesh, "5 ms", "8 ms")),
         *slept.parts(),
+        Figure("  the first in empty calls", slept.in_empty_calls()),
         Figure("  memory that was left alone as long, a page", _page_seconds(pause)),
     ]
 
 
 class Warm:
-    """What was measured of pooled sandboxes."""
+    """What was measured under one condition."""
 
     def __init__(self) -> None:
         self.created, self.cell, self.other, self.nothing = (list[float]() for _ in range(4))
 
     @property
     def both(self) -> list[float]:
+        """The seconds to the first result of each sandbox."""
         return [first + second for first, second in zip(self.created, self.cell, strict=True)]
 
-    async def measure(
-        self, mesh: RunningMesh, other: BaseSandboxAsync, empty: Callable[[], Awaitable[object]], pause: float
-    ) -> None:
-        """Take a sandbox from the pool; then measure a cell of another one and an empty call, each after a pause."""
-        box = box_of(mesh)
+    async def take(self, box: BaseSandboxAsync) -> None:
+        """Measure a sandbox of the pool."""
         self.created.append(await timed(box.start()))
         self.cell.append(await timed(box.run_ipython_cell("1+1")))
-        await box.close()
+
+    async def compare(self, other: BaseSandboxAsync, empty: Callable[[], Awaitable[object]], pause: float) -> None:
+        """Measure a cell of another sandbox and an empty call, each after a pause."""
         await asyncio.sleep(pause)
         self.other.append(await timed(other.run_ipython_cell("1+1")))
         await asyncio.sleep(pause)
         self.nothing.append(await timed(empty()))
+
+    def in_empty_calls(self) -> str:
+        """Return the time to the first result as a multiple of an empty call's."""
+        return f"{statistics.median(self.both) / statistics.median(self.nothing):.1f} times"
 
     def parts(self) -> list[Figure]:
         """Return the lines below the sum."""
@@ -84,10 +90,6 @@ class Warm:
             Figure("  in turns with it, a cell of another sandbox", spread(self.other)),
             Figure("  and an empty gRPC call", spread(self.nothing)),
         ]
-
-
-def _in_empty_calls(seconds: float, nothing: Sequence[float]) -> str:
-    return f"{seconds / statistics.median(nothing):.1f} times"
 
 
 def _page_seconds(pause: float) -> str:
