@@ -14,7 +14,7 @@ from sandmeshd.runtime.beat import beat
 log = structlog.get_logger()
 
 MAX_BYTES = 1 << 20
-INTERVAL_SECONDS = 5.0
+INTERVAL_SECONDS = 12.0
 
 
 async def trim_logs(sandboxes: Path) -> None:
