@@ -63,7 +63,7 @@ class NodeDriver(FixedGrants, ABC):
         """End a sandbox, if it runs, and remove everything that it left."""
 
     async def _sandbox_ids(self) -> set[str]:
-        return {folder.sandbox_id for folder in self._folders.all()}
+        return set(self._folders.ids())
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
         """Make a sandbox; return when its agent listens."""
