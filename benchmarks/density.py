@@ -34,7 +34,8 @@ MORE = 64
 AT_ONCE = 8
 CALLS = 50
 SETTLE_SECONDS = 5.0
-IDLE_SECONDS = 20.0
+IDLE_SECONDS = 60.0
+"""In which everything that is done regularly is done once."""
 EACH_MB = 16
 """The memory that is written beforehand for each create of a rate."""
 
