@@ -124,9 +124,12 @@ class AgentLink(asyncio.Protocol):
 
     def attach(self, subscriber: Subscriber, channel: int | None = None) -> int:
         """Deliver what comes on a channel, by default a new one, to a subscriber; return the channel."""
-        self.heartbeat.use()
-        if self.heartbeat.rests:
-            self.heartbeat.start()
+        heartbeat = self.heartbeat
+        heartbeat.busy = True
+        if not heartbeat.used:
+            heartbeat.use()
+        if heartbeat.rests:
+            heartbeat.start()
         if channel is not None:
             self._subscribers[channel] = subscriber
             return channel
@@ -222,12 +225,10 @@ class Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
 
     def use(self) -> None:
-        """Record that a channel is attached."""
-        self.busy = True
-        if not self.used:
-            self.used = True
-            if self.on_use is not None:
-                self.on_use(self._link)
+        """Record that a channel is attached, for the first time since that was asked."""
+        self.used = True
+        if self.on_use is not None:
+            self.on_use(self._link)
 
     def start(self) -> None:
         """Check from now on."""
