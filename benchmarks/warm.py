@@ -45,9 +45,7 @@ async def warm(mesh: RunningMesh) -> list[Figure]:
     return [
         Figure("warm create -> first Python result, one after another", spread(row.both)),
         *row.parts(),
-        Figure(
-            "  the first in empty calls", row.in_empty_calls(), aim(mesh, "9.1 times (3 ms by 0.33)", "")
-        ),
+        Figure("  the first in empty calls", row.in_empty_calls(), aim(mesh, "9.1 times (3 ms by 0.33)", "")),
         Figure("warm create -> first Python result, after a pause", spread(slept.both), aim(mesh, "5 ms", "8 ms")),
         *slept.parts(),
         Figure("  the first in empty calls", slept.in_empty_calls()),

@@ -117,7 +117,7 @@ class AllocatorSettings(Settings):
     """How much longer a create or a deletion may take whose workspace is restored or saved."""
 
     sweep_seconds: float = Field(default=1.0, gt=0, validation_alias="SANDMESH_SWEEP_SECONDS")
-    """How often expired leases and idle times are looked for."""
+    """How often expired leases and idle times are looked for; at rest, when the next one ends, and every 4 s."""
 
     usage_seconds: float = Field(default=30.0, gt=0, le=60)
     """How often the usage of sandboxes is counted: what was not counted yet is lost in a crash."""
