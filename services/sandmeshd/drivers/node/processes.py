@@ -19,7 +19,8 @@ Made = TypeVar("Made")
 
 POLL_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 0.1
-MONITORS = ("bwrap", "sandmesh-zygote")
+ZYGOTE = "sandmesh-zygote"
+MONITORS = ("bwrap", ZYGOTE)
 """The names of what notes how a sandbox ended."""
 
 
@@ -45,6 +46,8 @@ class Sandboxed:
     init: int
     monitor: int | None
     """The sandbox's bwrap, which ends with it, or the zygote that forked it and may live on."""
+    lives_on: bool = False
+    """Whether the monitor is such a zygote."""
 
     async def ended(self, patience: float = 3.0) -> None:
         """Return when PID 1 and all below it ended, and how was noted, or cannot be or took too long."""
@@ -53,6 +56,9 @@ class Sandboxed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._noted(self.monitor)
+                    if not self.lives_on:
+                        # It notes the end right before its own, and would stay in the list of processes unreaped.
+                        await readable(self.monitor)
             reap(self.monitor)
 
     async def _noted(self, monitor: int) -> None:
@@ -97,31 +103,34 @@ def find(folder: Folder) -> Sandboxed | None:
     if not folder.is_alive():
         os.close(init)
         return None
-    return Sandboxed(folder, init, _parent(pid))
+    return Sandboxed(folder, init, *_monitor(pid))
 
 
-def _parent(pid: int) -> int | None:
+def _monitor(pid: int) -> tuple[int | None, bool]:
+    """Return the pidfd of PID 1's monitor, and whether that lives on when its sandbox ends."""
     try:
         parent = _parent_pid(pid)
         pidfd = os.pidfd_open(parent)
     except (FileNotFoundError, ProcessLookupError, ValueError, OSError):
-        return None
+        return None, False
     # Without its monitor PID 1 belongs to the machine's init, or to whoever takes its place.
-    if _is_monitor(parent, pid):
-        return pidfd
+    name = _name_of_monitor(parent, pid)
+    if name:
+        return pidfd, name == ZYGOTE
     os.close(pidfd)
-    return None
+    return None, False
 
 
 def _parent_pid(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _is_monitor(parent: int, pid: int) -> bool:
+def _name_of_monitor(parent: int, pid: int) -> str:
     try:
-        return Path(f"/proc/{parent}/comm").read_text().strip() in MONITORS and _parent_pid(pid) == parent
+        name = Path(f"/proc/{parent}/comm").read_text().strip()
+        return name if name in MONITORS and _parent_pid(pid) == parent else ""
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return ""
 
 
 @contextmanager
