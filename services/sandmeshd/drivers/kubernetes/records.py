@@ -167,7 +167,7 @@ class Records:
         return seal.close(_encoded(record)) if seal else b""
 
     def recall(self, sandbox_id: str, sealed: bytes) -> None:
-        """Have what a sandbox's agent kept in force, where it is newer than what its Secret says."""
+        """Adopt the record that a sandbox's agent kept, where it is newer than that of its Secret."""
         seal, known = self._seals.get(sandbox_id), self._records.get(sandbox_id)
         record = _parsed(seal.open(sealed)) if seal else None
         if record is not None and known is not None and record.fencing_token > known.fencing_token:
@@ -175,7 +175,7 @@ class Records:
             self.write_late(record)
 
     def write_late(self, record: Record) -> None:
-        """Have a record in force that its agent keeps, and write it a moment later, or when the API server answers."""
+        """Adopt a record that the agent keeps, and write it to the Secret shortly, or once the API server answers."""
         sandbox_id = record.sandbox.sandbox_id
         self._records[sandbox_id] = record
         if sandbox_id not in self._late:
