@@ -60,7 +60,8 @@ class StoreMonitor:
             self._fix = error.facts.get("fix", "")
         else:
             self._record(began, int(store_us) / 1e6)
-        self._probe_began = None
+        finally:
+            self._probe_began = None
 
     def _record(self, began: float, store: float) -> None:
         now = time.monotonic()
