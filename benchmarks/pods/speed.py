@@ -22,12 +22,14 @@ from typing import Any
 from tests.cluster import NAMESPACE, TOKEN, Cluster, own_cluster
 
 from benchmarks import report
-from benchmarks.figures import Figure, box_of, first_result, spread, timed
+from benchmarks.figures import Figure, box_of, spread, timed
 from benchmarks.meshes import RunningMesh, pool_is_full, running_mesh
+from benchmarks.warm import Warm
 from benchmarks.yardstick import empty_calls
 from sandmesh import BaseSandboxAsync
 
-COUNT, CALLS, POOL = 20, 25, 2
+COUNT, CALLS = 20, 25
+POOL, ROUNDS = 4, 15
 SETTLE_SECONDS = 4.0
 """In which a pooled agent imports what its first call needs."""
 
@@ -62,7 +64,7 @@ class Samples:
     """What was measured on one driver."""
 
     def __init__(self) -> None:
-        self.pooled: list[float] = []
+        self.slept, self.row = Warm(), Warm()
         self.cold: list[float] = []
         self.cells: list[float] = []
         self.commands: list[float] = []
@@ -70,7 +72,8 @@ class Samples:
     def figures(self, driver: str) -> list[Figure]:
         """Return the lines of a driver."""
         return [
-            Figure(f"{driver}: pooled create -> first Python result", spread(self.pooled)),
+            Figure(f"{driver}: pooled create -> first Python result, one after another", spread(self.row.both)),
+            Figure(f"{driver}: the same after a pause of {SETTLE_SECONDS:g} s", spread(self.slept.both)),
             Figure(f"{driver}: cold create -> first Python result", spread(self.cold)),
             Figure(f'{driver}: run_ipython_cell("1+1")', spread(self.cells)),
             Figure(f'{driver}: run_shell_command("true")', spread(self.commands)),
@@ -108,16 +111,15 @@ async def measure(cluster: Cluster) -> list[Figure]:
         running_mesh({"base": POOL}, environment=pods) as first,
         running_mesh({"base": POOL}, environment=containers) as second,
     ):
-        for turn in range(COUNT + 1):
+        for turn in range(ROUNDS + 1):
             for name, mesh in (("kubernetes", first), ("docker", second)):
-                seconds = await _pooled(mesh)
-                found[name].pooled += [seconds] if turn else []
+                await _pooled(mesh, found[name] if turn else Samples())
     ratio = statistics.median(found["kubernetes"].cells) / statistics.median(found["docker"].cells)
     return [
         *(line for name, one in found.items() for line in one.figures(name)),
         Figure("an empty gRPC call, in turns", spread(nothing)),
         Figure("a cell on kubernetes, of docker's", f"{ratio:.2f} times", "1.3 times"),
-        Figure("pooled create on kubernetes", spread(found["kubernetes"].pooled), "15 ms"),
+        Figure("pooled create on kubernetes", spread(found["kubernetes"].row.both), "15 ms"),
         Figure("cold create returns after its pod is Ready", spread(late), "300 ms"),
     ]
 
@@ -130,13 +132,16 @@ async def _box(mesh: RunningMesh) -> AsyncGenerator[BaseSandboxAsync]:
         yield box
 
 
-async def _pooled(mesh: RunningMesh) -> float:
-    await pool_is_full(mesh, "base", POOL)
-    await asyncio.sleep(SETTLE_SECONDS)
-    box = box_of(mesh)
-    seconds = await timed(first_result(box))
-    await box.close()
-    return seconds
+async def _pooled(mesh: RunningMesh, found: Samples) -> None:
+    """Take all but one of a pool: the first after a pause, the others right after it."""
+    async with box_of(mesh):  # the connection is not what is measured
+        await pool_is_full(mesh, "base", POOL)
+        await asyncio.sleep(SETTLE_SECONDS)
+        boxes = [box_of(mesh) for _ in range(POOL - 1)]
+        await found.slept.take(boxes[0])
+        for box in boxes[1:]:
+            await found.row.take(box)
+        await asyncio.gather(*(box.close() for box in boxes))
 
 
 async def _cold(mesh: RunningMesh, ready: ReadyTimes) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -77,42 +78,82 @@ METHODS: Mapping[str, Method] = {
 _PASSING = (MeshUnavailable, StoreUnavailable, Recovering)
 
 
-@dataclass(frozen=True)
 class Stubs:
-    """The services of a mesh over one channel."""
+    """The services of a mesh over one gRPC channel, made with the first of them that is used.
 
-    calls: call_pb2_grpc.CallServiceAsyncStub
-    sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub
-    sessions: session_pb2_grpc.SessionServiceAsyncStub
-    tokens: token_pb2_grpc.TokenServiceAsyncStub
-    ports: port_pb2_grpc.PortServiceAsyncStub
-    templates: template_pb2_grpc.TemplateServiceAsyncStub
-    quotas: quota_pb2_grpc.QuotaServiceAsyncStub
-    secrets: secret_pb2_grpc.SecretServiceAsyncStub
-    audit: audit_pb2_grpc.AuditServiceAsyncStub
+    With local sockets none is, and the channel with all its stubs would take as long to make as several calls.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._channel: grpc.aio.Channel | None = None
+        self._closed = False
+
+    @cached_property
+    def calls(self) -> call_pb2_grpc.CallServiceAsyncStub:
+        """Calls of tools."""
+        return call_pb2_grpc.CallServiceStub(self._opened())
+
+    @cached_property
+    def sandboxes(self) -> sandbox_pb2_grpc.SandboxServiceAsyncStub:
+        """Sandboxes and their leases."""
+        return sandbox_pb2_grpc.SandboxServiceStub(self._opened())
+
+    @cached_property
+    def sessions(self) -> session_pb2_grpc.SessionServiceAsyncStub:
+        """Sessions."""
+        return session_pb2_grpc.SessionServiceStub(self._opened())
+
+    @cached_property
+    def tokens(self) -> token_pb2_grpc.TokenServiceAsyncStub:
+        """Tokens."""
+        return token_pb2_grpc.TokenServiceStub(self._opened())
+
+    @cached_property
+    def ports(self) -> port_pb2_grpc.PortServiceAsyncStub:
+        """Ports of sandboxes."""
+        return port_pb2_grpc.PortServiceStub(self._opened())
+
+    @cached_property
+    def templates(self) -> template_pb2_grpc.TemplateServiceAsyncStub:
+        """Templates."""
+        return template_pb2_grpc.TemplateServiceStub(self._opened())
+
+    @cached_property
+    def quotas(self) -> quota_pb2_grpc.QuotaServiceAsyncStub:
+        """Quotas and projects."""
+        return quota_pb2_grpc.QuotaServiceStub(self._opened())
+
+    @cached_property
+    def secrets(self) -> secret_pb2_grpc.SecretServiceAsyncStub:
+        """Secrets."""
+        return secret_pb2_grpc.SecretServiceStub(self._opened())
+
+    @cached_property
+    def audit(self) -> audit_pb2_grpc.AuditServiceAsyncStub:
+        """The audit log."""
+        return audit_pb2_grpc.AuditServiceStub(self._opened())
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close the channel for good; what is under way may take `grace` seconds."""
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close(grace)
+
+    def _opened(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            if self._closed:
+                raise MeshUnavailable("the connection was closed before the request was sent")
+            self._channel = _make_channel(self._target)
+        return self._channel
 
 
-def make_channel(target: Target) -> grpc.aio.Channel:
+def _make_channel(target: Target) -> grpc.aio.Channel:
     """Make a channel; it connects at its first RPC and again whenever it broke."""
     options = (*_OPTIONS, ("grpc.enable_http_proxy", int(target.proxied)))
     if target.secure:
         return grpc.aio.secure_channel(target.name, grpc.ssl_channel_credentials(target.certificates), options=options)
     return grpc.aio.insecure_channel(target.name, options=options)
-
-
-def make_stubs(channel: grpc.aio.Channel) -> Stubs:
-    """Make the services' stubs."""
-    return Stubs(
-        calls=call_pb2_grpc.CallServiceStub(channel),
-        sandboxes=sandbox_pb2_grpc.SandboxServiceStub(channel),
-        sessions=session_pb2_grpc.SessionServiceStub(channel),
-        tokens=token_pb2_grpc.TokenServiceStub(channel),
-        ports=port_pb2_grpc.PortServiceStub(channel),
-        templates=template_pb2_grpc.TemplateServiceStub(channel),
-        quotas=quota_pb2_grpc.QuotaServiceStub(channel),
-        secrets=secret_pb2_grpc.SecretServiceStub(channel),
-        audit=audit_pb2_grpc.AuditServiceStub(channel),
-    )
 
 
 def make_metadata(bearer_token: str | None) -> Metadata:

@@ -13,7 +13,7 @@ from sandmesh._calls.local_socket import CallSocket, Metadata, connect
 from sandmesh._calls.multiplexer import Stream
 from sandmesh._client import tcp_calls
 from sandmesh._client.addresses import Target
-from sandmesh._client.channel import METHODS, Stubs, make_channel, make_stubs
+from sandmesh._client.channel import METHODS, Stubs
 from sandmesh._client.heartbeat import WatchedStream
 from sandmesh._client.unary_socket import LARGEST_REQUEST, UnarySocket
 from sandmesh.errors import MeshUnavailable
@@ -33,8 +33,7 @@ class Transport:
         self._target = target
         self._path = target.path
         self._metadata = metadata
-        self._channel = make_channel(target)
-        self._stubs = make_stubs(self._channel)
+        self._stubs = Stubs(target)
         self._socket: UnarySocket | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -90,7 +89,7 @@ class Transport:
 
     async def close_channel(self, grace: float | None = None) -> None:
         """Close the gRPC channel; what is under way may take so many seconds."""
-        await self._channel.close(grace)
+        await self._stubs.close(grace)
 
     def _watched(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> WatchedStream:
         return WatchedStream(self._stubs.calls.Multiplex(metadata=self._metadata), busy, on_silent)

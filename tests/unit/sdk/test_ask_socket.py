@@ -13,6 +13,7 @@ import pytest
 
 from sandmesh._client.addresses import parse
 from sandmesh._client.connection import Connection
+from sandmesh._client.transport import Transport
 from sandmesh._client.unary_socket import LARGEST_REQUEST
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxRequest as Get
@@ -79,6 +80,33 @@ async def test_the_socket_is_taken_where_there_is_one_and_one_connection_carries
     async with gateway.serve(), connected(gateway) as connection:
         assert await all_of(connection, ["a", "b", "c"]) == ["a", "b", "c"]
     assert gateway.ways == ["socket"] * 3
+
+
+async def test_where_the_socket_carries_everything_no_channel_of_grpc_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, made = Gateway(tmp_path / "g"), list[str]()
+    real = grpc.aio.insecure_channel
+
+    def counted(target: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
+        made.append(target)
+        return real(target, options=options)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", counted)
+    async with gateway.serve(), connected(gateway) as connection:
+        await get(connection)
+        assert not made
+        await get(connection, "x" * LARGEST_REQUEST)
+        assert made == [f"unix:{gateway.path}"]
+    with pytest.raises(MeshUnavailable):
+        await get(connection)
+
+
+async def test_a_transport_that_was_closed_opens_no_channel_any_more(tmp_path: Path) -> None:
+    transport = Transport(parse(f"unix://{tmp_path}/g"), ())
+    await transport.close_channel()
+    with pytest.raises(MeshUnavailable, match="closed before"):
+        await transport.unary(lambda stubs: stubs.sandboxes.GetSandbox, Get(sandbox_id="sb_one"), 1.0)
 
 
 async def test_grpc_is_taken_where_there_is_none_and_for_what_is_too_large(tmp_path: Path) -> None:
