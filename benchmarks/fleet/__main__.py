@@ -10,13 +10,13 @@ claims would take hours.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import itertools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
+import uvloop
 from rich.console import Console
 
 from benchmarks import report
@@ -29,12 +29,12 @@ SHORT = ("5x200", "50x2000")
 LONG = ("10x1000", "100x10000", "1000x100000")
 
 
-async def measure(shape: Shape, claims: int, at_once: int) -> Growth:
+async def measure(shape: Shape, claims: int, at_once: int, idle_seconds: float) -> Growth:
     """Run one fleet and measure it."""
     # Sockets have short paths, whatever the temporary folder is.
     with tempfile.TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
         async with open_fleet(shape, Path(folder)) as fleet:
-            return await growth(fleet, claims, at_once)
+            return await growth(fleet, claims, at_once, idle_seconds)
 
 
 def figures(shape: Shape, found: Growth) -> list[Figure]:
@@ -82,6 +82,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cap", type=float, default=0.0, help="a cap on the day's costs, which claims check")
     parser.add_argument("--claims", type=int, default=500, help="claims of each rate")
     parser.add_argument("--at-once", type=int, default=32, help="claims that are open at once")
+    parser.add_argument("--idle", type=float, default=3.0, help="seconds without claims; usage is counted every 30")
     parser.add_argument("--delay", type=float, default=1.0, help="multiplies the measured delays of nodes")
     parser.add_argument("--failures", type=float, default=0.005, help="the share of creates that fail")
     chosen = parser.parse_args(words)
@@ -102,11 +103,11 @@ async def main() -> None:
         recovered = round(sandboxes * FULL) - chosen.at_once if chosen.recovered else 0
         shape = Shape(nodes, sandboxes, allocators, behaviour, recovered, chosen.cap, chosen.apart)
         console.print(f"{size}, allocators: {allocators} ...")
-        lines = figures(shape, await measure(shape, chosen.claims, chosen.at_once))
+        lines = figures(shape, await measure(shape, chosen.claims, chosen.at_once, chosen.idle))
         console.print(*(f"{line.what}: {line.measured}" for line in lines), sep="\n")
         found += lines
     report.show(found, before, as_markdown=chosen.markdown)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())

@@ -55,18 +55,18 @@ class Growth:
     """The memory of services, simulated nodes and clients."""
 
 
-async def growth(fleet: Fleet, claims: int, at_once: int) -> Growth:
+async def growth(fleet: Fleet, claims: int, at_once: int, idle_seconds: float = 3.0) -> Growth:
     """Measure a fleet that is empty, fill it, and measure it again; one with sandboxes from before as it is."""
     if fleet.held:
         await _warm(fleet, at_once)
         filled = await fleet.store_bytes()
-        full = await costs(fleet, fleet.held, claims, at_once)
+        full = await costs(fleet, fleet.held, claims, at_once, idle_seconds)
         count = len(fleet.held)
         a_sandbox = (filled - fleet.empty_bytes) / count
         return Growth(None, full, count / fleet.opened_seconds, a_sandbox, fleet.memory_mib())
     await _warm(fleet, at_once)
     before = await fleet.store_bytes()
-    empty = await costs(fleet, [], claims, at_once)
+    empty = await costs(fleet, [], claims, at_once, idle_seconds)
     wanted = max(1, round(fleet.shape.sandboxes * FULL) - at_once)
     began = time.perf_counter()
     filling, errors = await claim_many(fleet, wanted, at_once)
@@ -74,7 +74,7 @@ async def growth(fleet: Fleet, claims: int, at_once: int) -> Growth:
     if len(filling) < wanted * 0.9:
         raise errors[0]
     filled = await fleet.store_bytes()
-    full = await costs(fleet, filling, claims, at_once)
+    full = await costs(fleet, filling, claims, at_once, idle_seconds)
     return Growth(empty, full, len(filling) / seconds, (filled - before) / len(filling), fleet.memory_mib())
 
 
@@ -85,9 +85,9 @@ async def _warm(fleet: Fleet, at_once: int) -> None:
     await _settled(fleet, len(fleet.held))
 
 
-async def costs(fleet: Fleet, held: Sequence[Holding], claims: int, at_once: int) -> Costs:
+async def costs(fleet: Fleet, held: Sequence[Holding], claims: int, at_once: int, idle_seconds: float) -> Costs:
     """Claim and release so many sandboxes beside those that are held, of which some are evicted meanwhile."""
-    idle = await _idle(fleet)
+    idle = await _idle(fleet, idle_seconds)
     trips, use, began = await fleet.round_trips(), await fleet.use(), time.perf_counter()
     rate = _Rate(fleet, held)
     await rate.run(claims, at_once)
@@ -150,7 +150,7 @@ class _Rate:
         self.evicted.append(one)
 
 
-async def _idle(fleet: Fleet, seconds: float = 3.0) -> Use:
+async def _idle(fleet: Fleet, seconds: float) -> Use:
     """Return what is used in a second in which nobody claims."""
     before, began = await fleet.use(), time.perf_counter()
     await asyncio.sleep(seconds)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 import structlog
+import uvloop
 
 from benchmarks.fleet.node_server import remote_nodes
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
@@ -191,4 +192,4 @@ if __name__ == "__main__":
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
+import uvloop
 from tests.cluster import WATCHED, WATCHED_TOKEN, Cluster, control_plane
 
 from benchmarks import report
@@ -139,7 +140,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pods-", dir="/tmp") as folder:
         (Path(folder) / "cluster").mkdir()
         with control_plane(Path(folder) / "cluster") as cluster:
-            found = asyncio.run(measure(cluster, Path(folder), chosen.pods, chosen.at_once, chosen.network))
+            found = uvloop.run(measure(cluster, Path(folder), chosen.pods, chosen.at_once, chosen.network))
     report.show(found, before, as_markdown=chosen.markdown)
 
 

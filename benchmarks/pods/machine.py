@@ -15,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.shared import frames
 from sandmeshd.drivers.kubernetes.cluster.credentials import open_cluster
@@ -107,4 +109,4 @@ async def main(kubeconfig: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    uvloop.run(main(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -13,21 +14,25 @@ from sandmeshd.store import Store
 LARGEST_LIMIT = 1000
 _DEFAULT_LIMIT = 100
 _DAY_SECONDS = 86400
-_COUNTED = 500
+_COUNTED = 100
+"""The sandboxes of a page: claims wait for a few milliseconds of the store."""
 
 
-async def count_usage(store: Store, sandbox_id: str = "") -> None:
-    """Count what all sandboxes, or one, had up to now, so many at a time that claims do not wait for it.
+async def count_usage(store: Store, sandbox_id: str = "", share: float = 1.0) -> None:
+    """Count what all sandboxes, or one, had up to now, a page at a time, with at most that share of the store's time.
 
     Raises:
         Recovering: Records are being rebuilt.
     """
-    ids = [sandbox_id] if sandbox_id else []
-    for kind in ("metered", "priced"):
+    ids, loop = [sandbox_id] if sandbox_id else [], asyncio.get_running_loop()
+    for kind in ("metered", "unheld"):
         cursor = ""
         while cursor != "0":
+            began = loop.time()
             arguments = {"kind": kind, "cursor": cursor or "0", "count": _COUNTED, "ids": ids}
             cursor = (await store.run("usage_meter", arguments))[0].decode()
+            if cursor != "0" and share < 1:
+                await asyncio.sleep((loop.time() - began) * (1 / share - 1))
 
 
 class UsageRecords:

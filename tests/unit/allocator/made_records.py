@@ -29,14 +29,14 @@ async def make_ready(store: Store, name: str, count: int, *, price: int = 0, ttl
         assert (await records.ready(made.sandbox_id, driver_pb2.RuntimeSandbox(nano_price=price)))[0]
 
 
-async def make_pooled(store: Store, count: int) -> None:
+async def make_pooled(store: Store, count: int, *, price: int = 0) -> None:
     """Make so many records of sandboxes of a pool."""
     records = RecordStore(store, 10_000_000)
     for number in range(count):
         made = claim_of(f"pool{number}")
         assert await records.fill(made.sandbox_id, made.spec, made.want, count)
         assert await records.started(made.sandbox_id)
-        assert (await records.ready(made.sandbox_id, driver_pb2.RuntimeSandbox()))[0]
+        assert (await records.ready(made.sandbox_id, driver_pb2.RuntimeSandbox(nano_price=price)))[0]
 
 
 async def commands_run(store: Store) -> int:

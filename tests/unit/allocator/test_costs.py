@@ -9,8 +9,9 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import QuotaExceeded
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.store import Store
+from sandmeshd.tenants.usage import count_usage
 from tests.unit.allocator.conftest import Mesh
-from tests.unit.allocator.made_records import claim_of, commands_run, make_ready
+from tests.unit.allocator.made_records import claim_of, commands_run, make_pooled, make_ready
 from tests.unit.allocator.process_driver import ProcessDriver
 from tests.unit.allocator.test_usage import usage_of
 from tests.unit.store.waiting import commands, until
@@ -54,6 +55,46 @@ async def test_a_sandbox_in_a_pool_costs_too(mesh: Mesh) -> None:
         await allocator.until_pooled("base", 1)
         before = await cost_of(mesh)
         assert 0 < before < await cost_of(mesh)
+
+
+async def test_what_costs_without_being_held_is_known_at_each_of_its_steps(mesh: Mesh) -> None:
+    async def unheld() -> set[str]:
+        return {name.decode() for name in await commands(mesh.store).smembers(mesh.store.key("unheld"))}
+
+    async with mesh.over({"process": Priced(mesh.runtime)}, pools={"base": 1}) as allocator:
+        await allocator.until_pooled("base", 1)
+        [pooled] = await unheld()
+        made = (await allocator.claim("one")).sandbox
+        assert made.sandbox_id == pooled
+        assert pooled not in await unheld()
+        await allocator.until_pooled("base", 1)
+        [refilled] = await unheld()
+        assert refilled != pooled
+        await allocator.release(made)
+
+        async def released_is_gone() -> bool:
+            return await unheld() == {refilled} and pooled not in (await mesh.store.hash("priced"))
+
+        await until(released_is_gone)
+
+
+async def test_time_and_cost_of_many_are_counted_with_five_commands_each(store: Store) -> None:
+    await store.run("open", {})
+    await store.refresh_generation()
+    await make_ready(store, "held", 300, price=PRICE)
+    await make_pooled(store, 300, price=PRICE)
+    began = await commands_run(store)
+    await count_usage(store)
+    # Of each its record and its usage are read and written, and it is the one that was counted last.
+    assert 600 * 5 <= await commands_run(store) - began < 600 * 5 + 100
+    rows = [
+        await store.hash("usage", "sandbox", f"sb_{name}{number}") for name in ("held", "pool") for number in range(300)
+    ]
+    assert all(int(row["cost_nano"]) > 0 for row in rows)
+    assert [("sandbox_ms" in row) for row in rows] == [True] * 300 + [False] * 300
+    total = await store.hash("usage", "total")
+    for measure in ("cost_nano", "sandbox_ms"):
+        assert int(total[f"{measure}:default"]) == sum(int(row.get(measure, 0)) for row in rows)
 
 
 async def test_a_sandbox_of_a_driver_without_prices_costs_nothing(mesh: Mesh) -> None:

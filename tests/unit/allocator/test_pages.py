@@ -89,7 +89,7 @@ async def test_usage_is_counted_in_pages_and_each_sandbox_once(opened: Store) ->
     await count_usage(opened)
     assert opened.round_trips["usage_meter"] > 3
     # Of each sandbox its record and its sums are read and written, and no more.
-    assert await commands_run(opened) - began < 1_200 * 6 + 200
+    assert await commands_run(opened) - began < 1_200 * 5 + 200
     found = await usage_of(opened)
     assert len(found.sandboxes) == 1_000
     metered = await commands(opened).hget(opened.key("sandbox", "sb_s0"), "metered_us")

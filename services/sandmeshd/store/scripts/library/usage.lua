@@ -1,5 +1,8 @@
 -- Usage: the time for which sandboxes are held, times their limits, and their egress; added up by sandbox, by project and day, and by
--- project. `metered` has the sandboxes that are held; `metered_us` of their records is up to when their time is counted.
+-- project. `metered` has the sandboxes that are held; `metered_us` of their records is up to when their time is counted. What they
+-- cost, from create to delete, in a pool too: `priced` has the prices of those that have one, in thousand-millionths a second, and
+-- `unheld` those of them that are not held; `priced_us` of their records is up to when they are counted, `cost` what they cost until
+-- then.
 local DAY_US, CRASH_US = 86400000000, 60000000
 local KEPT_DAYS, KEPT_SANDBOXES = 400, 100000
 
@@ -9,14 +12,14 @@ local function add_to_sums(name, amount)
   redis.call('EXPIRE', today, KEPT_DAYS * 86400)
 end
 
--- Where many are counted, `collected` gets what is to be added to the sums of their projects.
-local function add_usage(id, amounts, collected)
-  local found = redis.call('HMGET', record(id), 'project', 'user', 'template')
-  local project = (found[1] and found[1] ~= '') and found[1] or 'default'
+-- Adds amounts to the usage of one sandbox, whose `owner` is {project, user, template}, and of its project. Where many are counted,
+-- `collected` gets what is to be added to the sums of their projects.
+local function add_usage(id, owner, amounts, collected)
+  local project = (owner[1] and owner[1] ~= '') and owner[1] or 'default'
   local own, measures = key('usage', 'sandbox', id), {}
   for index, one in ipairs(amounts) do measures[index] = one[1] end
   local before = redis.call('HMGET', own, unpack(measures))
-  local fields = {'project', project, 'user', found[2] or '', 'template', found[3] or '', 'counted_us', text(now)}
+  local fields = {'project', project, 'user', owner[2] or '', 'template', owner[3] or '', 'counted_us', text(now)}
   for index, one in ipairs(amounts) do
     -- The same everywhere, so that sums of sandboxes are those of their projects.
     local name, amount = one[1] .. ':' .. project, math.floor(one[2] + 0.5)
@@ -30,22 +33,47 @@ local function add_usage(id, amounts, collected)
   redis.call('ZADD', key('usage', 'sandboxes'), text(now), id)
 end
 
--- Counts the time since the last count, up to `until_us` where that is earlier.
-local function meter(id, until_us, collected)
-  local found = redis.call('HMGET', record(id), 'metered_us', 'cpu_millis', 'memory_bytes')
-  local since = tonumber(found[1] or '0')
+local METERED = {
+  'project', 'user', 'template', 'metered_us', 'cpu_millis', 'memory_bytes', 'priced_us', 'price', 'cost',
+}
+
+-- The time since the last count, up to `until_us` where that is earlier.
+local function held_since(found, until_us, set, amounts)
+  local since = tonumber(found[4] or '0')
   if since == 0 then return end
   local ms = math.floor((math.min(now, until_us or now) - since) / 1000)
+  set[#set + 1] = 'metered_us'
   -- A clock that was set back counts nothing twice.
-  redis.call('HSET', record(id), 'metered_us', text(ms >= 0 and since + ms * 1000 or now))
+  set[#set + 1] = text(ms >= 0 and since + ms * 1000 or now)
   if ms <= 0 then return end
-  local cpu_ms, memory = tonumber(found[2] or '0') * ms / 1000, tonumber(found[3] or '0') * ms / 1000
-  add_usage(id, {{'sandbox_ms', ms}, {'cpu_ms', cpu_ms}, {'memory_byte_seconds', memory}}, collected)
+  amounts[#amounts + 1] = {'sandbox_ms', ms}
+  amounts[#amounts + 1] = {'cpu_ms', tonumber(found[5] or '0') * ms / 1000}
+  amounts[#amounts + 1] = {'memory_byte_seconds', tonumber(found[6] or '0') * ms / 1000}
+end
+
+-- What it cost since the last count.
+local function cost_since(found, set, amounts)
+  local since = tonumber(found[7] or '0')
+  if since == 0 or now <= since then return end
+  local cost = math.floor(tonumber(found[8]) * (now - since) / 1000000 + 0.5)
+  for _, value in ipairs({'priced_us', text(now), 'cost', text(tonumber(found[9] or '0') + cost)}) do set[#set + 1] = value end
+  amounts[#amounts + 1] = {'cost_nano', cost}
+end
+
+-- Counts what a sandbox had and cost since it was counted last; `only` is 'held' or 'priced' where it is just the one of them.
+local function meter(id, only, until_us, collected)
+  local found = redis.call('HMGET', record(id), unpack(METERED))
+  local set, amounts = {}, {}
+  if only ~= 'priced' then held_since(found, until_us, set, amounts) end
+  if only ~= 'held' then cost_since(found, set, amounts) end
+  if #set > 0 then redis.call('HSET', record(id), unpack(set)) end
+  if #amounts > 0 then add_usage(id, found, amounts, collected) end
 end
 
 local function metering(id)
   redis.call('HSETNX', key('usage', 'sandbox', id), 'since_us', text(now))
   redis.call('SADD', key('metered'), id)
+  redis.call('SREM', key('unheld'), id)
 end
 
 local function meter_start(id)
@@ -55,20 +83,9 @@ end
 
 local function meter_end(id, until_us)
   if redis.call('SREM', key('metered'), id) == 0 then return end
-  meter(id, until_us)
+  meter(id, 'held', until_us)
   redis.call('HSET', record(id), 'metered_us', '0')
-end
-
--- What a sandbox costs, from its create to its delete, in a pool too: `priced` has the prices of those that have one, in
--- thousand-millionths a second. `priced_us` of their records is up to when they are counted, `cost` what they cost until then.
-local function meter_cost(id, collected)
-  local found = redis.call('HMGET', record(id), 'price', 'priced_us')
-  local since = tonumber(found[2] or '0')
-  if since == 0 or now <= since then return end
-  local cost = tonumber(found[1]) * (now - since) / 1000000
-  redis.call('HSET', record(id), 'priced_us', text(now))
-  redis.call('HINCRBY', record(id), 'cost', text(cost))
-  add_usage(id, {{'cost_nano', cost}}, collected)
+  if redis.call('HEXISTS', key('priced'), id) == 1 then redis.call('SADD', key('unheld'), id) end
 end
 
 -- The whole mesh's costs of the day so far, and what all its sandboxes cost a second: `costs` has both as of `at_us`, so that a
@@ -93,6 +110,7 @@ local function cost_start(id, price)
   if not price or price == 0 or redis.call('HSETNX', key('priced'), id, text(price)) == 0 then return end
   local since = field(id, 'created_us')
   redis.call('HSET', record(id), 'price', text(price), 'priced_us', since)
+  if redis.call('SISMEMBER', key('metered'), id) == 0 then redis.call('SADD', key('unheld'), id) end
   change_costs(price, tonumber(since))
 end
 
@@ -100,8 +118,9 @@ local function cost_end(id)
   local price = redis.call('HGET', key('priced'), id)
   if not price then return end
   redis.call('HDEL', key('priced'), id)
+  redis.call('SREM', key('unheld'), id)
   change_costs(-tonumber(price), now)
-  meter_cost(id)
+  meter(id, 'priced')
   redis.call('HSET', record(id), 'priced_us', '0')
 end
 
