@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from sandmeshd.runtime.beat import until_beat
@@ -14,6 +15,9 @@ REST_SECONDS: Final = 4.0
 _REST: Final = 4
 """How many times as long as usual a period is at rest, at most."""
 _WAKE_SECONDS: Final = 1.0
+_TOGETHER: Final = 16
+_SPREAD: Final = 0.45
+"""The part of a period that turns take: after half of it the next round but one would be waited for."""
 
 
 class Rounds:
@@ -51,6 +55,15 @@ class Rounds:
         if most is not None and most < seconds:
             seconds = max(most, until_beat(period))
         await wait_with_timeout(self._woken, seconds)
+
+
+def turns(count: int, period: float) -> Sequence[float]:
+    """Return after how many seconds of a round each of so many is asked: a few at once, so that claims come between.
+
+    A thousand requests that leave in one moment hold up the process that sends them and overrun one that serves many.
+    """
+    groups = -(-count // _TOGETHER)
+    return [_SPREAD * period * (index // _TOGETHER) / groups for index in range(count)]
 
 
 async def wait_with_timeout(event: asyncio.Event, seconds: float) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from sandmeshd.allocator import rounds as module
 from sandmeshd.allocator.background_tasks import BackgroundTasks
-from sandmeshd.allocator.rounds import Rounds
+from sandmeshd.allocator.rounds import Rounds, turns
 from sandmeshd.runtime.beat import until_beat
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.store.waiting import until
@@ -29,6 +30,16 @@ async def test_what_has_one_period_is_due_at_one_moment_whenever_it_began(monkey
             context.setattr(loop, "time", lambda: began)  # noqa: B023 - called in this turn alone
             due.add(round(began + until_beat(0.2), 6))
     assert due == {100.2}
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 17, 1000])
+def test_of_many_a_few_are_asked_at_one_moment_and_all_within_half_a_round(count: int) -> None:
+    found = turns(count, 2.0)
+    assert len(found) == count
+    assert max(Counter(found).values(), default=0) == min(count, 16)
+    assert all(0.0 <= one < 1.0 for one in found)
+    assert set(found[:16]) <= {0.0}
+    assert found == sorted(found)
 
 
 @pytest.mark.parametrize("period", [0.05, 0.25, 1.0, 2.0])

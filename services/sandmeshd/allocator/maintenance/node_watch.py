@@ -18,12 +18,16 @@ from sandmeshd.allocator.maintenance.reconciler import Reconciler
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.event_log import EventLog
+from sandmeshd.allocator.rounds import turns
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.runtime.rpc.iteration import ended
 
 log = structlog.get_logger()
 
 _AGAIN_SECONDS = 0.5
+
+_MOST_A_SECOND = 250
+"""How many nodes are asked for their health in a second: of more, each is asked less often."""
 
 
 class NodeWatch:
@@ -46,18 +50,29 @@ class NodeWatch:
         self._event_log = event_log
         self._refusals = refusals
         self._compared: set[str] = set()
+        self._health_seconds = max(settings.health_seconds, len(nodes.all) / _MOST_A_SECOND)
+        self._turns = dict(
+            zip((node.name for node in nodes.all), turns(len(nodes.all), self._health_seconds), strict=True)
+        )
+        """The seconds after which each node is asked in a round."""
 
     def open(self, tasks: BackgroundTasks) -> None:
         """Watch every node until `tasks` is finished."""
         for node in self._nodes.all:
             tasks.forever(f"watch {node.name}", partial(self._watch, node))
-            tasks.regularly(f"health of {node.name}", self._settings.health_seconds, partial(self._check_health, node))
+            tasks.regularly(f"health of {node.name}", self._health_seconds, partial(self._check_health, node))
 
     async def _check_health(self, node: Node) -> None:
+        await self._turn(node)
         with suppress(SandmeshError):  # the node counts its failures
             await node.refresh()
 
+    async def _turn(self, node: Node) -> None:
+        if self._turns[node.name]:
+            await asyncio.sleep(self._turns[node.name])
+
     async def _watch(self, node: Node) -> None:
+        await self._turn(node)
         await node.refresh()
         # Read first: what is created from now on is not expected among what the driver lists.
         expected = await self._reconciler.expected(node)
