@@ -72,7 +72,8 @@ class NodeWatch:
             await asyncio.sleep(self._turns[node.name])
 
     async def _watch(self, node: Node) -> None:
-        await self._turn(node)
+        if node.name not in self._compared:
+            await self._turn(node)
         await node.refresh()
         # Read first: what is created from now on is not expected among what the driver lists.
         expected = await self._reconciler.expected(node)

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 _MOST_PROJECTS = 200
 
 _SHARE = 0.25
-"""The most of the store's time that counting takes: of 100,000 sandboxes it takes a good half of the interval then."""
+"""The most of the store's time that counting takes: over 100,000 sandboxes it needed 1 to 7 s of it in 30."""
 
 
 class UsageMeter:
