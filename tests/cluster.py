@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -258,7 +257,7 @@ def _write_keys(folder: Path, *addresses: str) -> None:
     (folder / "accounts.key").write_bytes(pem)
     users = (f"{TOKEN},administrator,1,system:masters", f"{USER_TOKEN},nobody,2")
     (folder / "tokens.csv").write_text("\n".join((*users, f"{WATCHED_TOKEN},{WATCHED},3,system:masters\n")))
-    (folder / "audit.yaml").write_text(yaml.safe_dump(AUDIT))
+    (folder / "audit.json").write_text(json.dumps(AUDIT))
 
 
 def _write_kubeconfig(path: Path, url: str, authority: Path, token: str, namespace: str) -> None:
@@ -270,7 +269,7 @@ def _write_kubeconfig(path: Path, url: str, authority: Path, token: str, namespa
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
         "current-context": "test",
     }
-    path.write_text(yaml.safe_dump(content))
+    path.write_text(json.dumps(content))
 
 
 def _etcd(folder: Path, ports: dict[str, int]) -> list[str]:
@@ -298,7 +297,7 @@ def _api_server(folder: Path, ports: dict[str, int], services: ServiceRange | No
         "--service-account-issuer=https://cluster.test",
         f"--service-cluster-ip-range={services.network if services else '10.96.0.0/24'}",
         f"--token-auth-file={folder / 'tokens.csv'}",
-        f"--audit-policy-file={folder / 'audit.yaml'}",
+        f"--audit-policy-file={folder / 'audit.json'}",
         f"--audit-log-path={folder / 'audit.log'}",
         "--authorization-mode=RBAC",
         "--kubelet-preferred-address-types=InternalIP",

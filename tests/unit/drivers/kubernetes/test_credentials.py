@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from aiohttp import web
 
 from sandmesh.errors import RuntimeUnavailable
@@ -27,7 +26,7 @@ def _settings(folder: Path, program: str, url: str = "http://127.0.0.1:9") -> Ku
         "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
         "current-context": "one",
     }
-    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    (folder / "kubeconfig").write_text(json.dumps(config))
     return KubernetesSettings(paths=MeshPaths("one", folder, folder), kubeconfig=folder / "kubeconfig")
 
 

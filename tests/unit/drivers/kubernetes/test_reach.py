@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 from aiohttp import WSMsgType, web
 
 from sandmeshd.agentlink.addresses import read_address
@@ -62,7 +62,7 @@ async def _cluster(folder: Path, url: str) -> AsyncGenerator[Cluster]:
         "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one", "namespace": "sandboxes"}}],
         "current-context": "one",
     }
-    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    (folder / "kubeconfig").write_text(json.dumps(config))
     settings = KubernetesSettings(paths=MeshPaths("one", folder, folder), kubeconfig=folder / "kubeconfig")
     async with open_cluster(settings) as cluster:
         yield cluster
