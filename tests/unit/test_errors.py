@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -61,6 +62,19 @@ async def failing_service() -> AsyncGenerator[session_pb2_grpc.SessionServiceAsy
 async def ask(stub: session_pb2_grpc.SessionServiceAsyncStub, session_id: str, timeout: float | None = None) -> None:
     with translated():
         await stub.GetSession(session_pb2.GetSessionRequest(user_id="u", session_id=session_id), timeout=timeout)
+
+
+async def test_of_thousands_of_requests_at_once_none_is_dropped() -> None:
+    async with failing_service() as stub:
+        found = await asyncio.gather(*(ask(stub, REASONS[0]) for _ in range(4_000)), return_exceptions=True)
+    assert Counter(map(type, found)) == {errors.CLASSES[REASONS[0]]: 4_000}
+
+
+def test_a_request_that_nobody_cancelled_and_that_was_dropped_may_be_sent_again() -> None:
+    found = from_rpc_error(grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata()))
+    assert isinstance(found, errors.MeshUnavailable)
+    assert (found.changed, found.retryable) == (True, True)
+    assert "dropped the request" in found.message
 
 
 def test_every_reason_has_a_class_and_every_class_a_reason() -> None:

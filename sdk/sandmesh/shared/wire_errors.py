@@ -37,13 +37,16 @@ _CODES: dict[type[errors.SandmeshError], grpc.StatusCode] = {
 _BARE: dict[grpc.StatusCode, type[errors.SandmeshError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.MeshUnavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
-    grpc.StatusCode.CANCELLED: errors.Cancelled,
+    grpc.StatusCode.CANCELLED: errors.MeshUnavailable,
     grpc.StatusCode.UNIMPLEMENTED: errors.MethodNotFound,
     grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.TooLarge,
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
 }
+
+_DROPPED = "the server dropped the request: it ends, or more of them came at once than it takes"
+"""What CANCELLED means of a request that its caller did not cancel."""
 
 _REFUSALS = frozenset(
     {
@@ -93,7 +96,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> errors.SandmeshError:
             if found is not None:
                 return found
     cls = _BARE.get(error.code(), errors.InternalError)
-    message = error.details() or error.code().name
+    message = _DROPPED if error.code() == grpc.StatusCode.CANCELLED else error.details() or error.code().name
     return cls(message, {"grpc_code": error.code().name}, changed=_may_have_changed(error.code(), message))
 
 

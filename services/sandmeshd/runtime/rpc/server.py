@@ -33,6 +33,11 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 ]
+_WAITING: list[tuple[str, int]] = [
+    # Of more than a thousand requests that come at once gRPC drops some unless it is told otherwise.
+    ("grpc.server.max_pending_requests", 16_384),
+    ("grpc.server.max_pending_requests_hard_limit", 32_768),
+]
 HANDSHAKE_SECONDS = 10
 IDLE_SECONDS = 1800
 
@@ -84,9 +89,9 @@ async def open_server(
     bound: dict[int, str] = {}
     async with AsyncExitStack() as stack:
         stack.callback(_unlink, local.values())
-        for group, options in ((local, OPTIONS), (remote, [*OPTIONS, *_limits(share_ports)])):
+        for group, options in ((local, _WAITING), (remote, [*_WAITING, *_limits(share_ports)])):
             if group:
-                server = grpc.aio.server(interceptors=[AroundInterceptor(around)], options=options)
+                server = grpc.aio.server(interceptors=[AroundInterceptor(around)], options=[*OPTIONS, *options])
                 await stack.enter_async_context(_serving(server, services, grace))
                 bound |= {number: _listen(server, address, tls) for number, address in group.items()}
                 await server.start()
