@@ -183,21 +183,21 @@ async def test_who_waits_for_the_whole_mesh_looks_at_no_further_nodes(mesh: Mesh
 
 
 class Counted(SimulatedNode):
-    """A node that counts how often it was asked."""
+    """A node that counts its requests."""
 
-    asked = 0
+    requests = 0
 
     async def get_info(self, request: driver_pb2.GetInfoRequest) -> driver_pb2.GetInfoResponse:
-        self.asked += 1
+        self.requests += 1
         return await super().get_info(request)
 
 
-async def test_each_of_many_nodes_is_asked_for_its_health_again_and_again(mesh: Mesh) -> None:
+async def test_the_health_of_each_of_many_nodes_is_read_again_and_again(mesh: Mesh) -> None:
     nodes = [Counted(f"node-{number}", Behaviour(delay=0)) for number in range(COUNT)]
     async with mesh.over({node.node_id: node for node in nodes}, health_seconds=0.05):
-        before = [node.asked for node in nodes]
+        before = [node.requests for node in nodes]
 
-        async def all_asked_twice() -> bool:
-            return all(node.asked >= first + 2 for node, first in zip(nodes, before, strict=True))
+        async def two_of_each() -> bool:
+            return all(node.requests >= first + 2 for node, first in zip(nodes, before, strict=True))
 
-        await until(all_asked_twice)
+        await until(two_of_each)

@@ -20,7 +20,7 @@ from sandmeshd.runtime.rpc.iteration import ended
 from sandmeshd.runtime.rpc.registrations import driver_service
 from sandmeshd.runtime.rpc.server import open_server
 
-ASKED = pb.CreateSandboxRequest(sandbox_id="sb_one", mesh_id="m", spec=SandboxSpec(template="base"))
+CREATE = pb.CreateSandboxRequest(sandbox_id="sb_one", mesh_id="m", spec=SandboxSpec(template="base"))
 
 
 class Watched:
@@ -65,7 +65,7 @@ async def test_a_request_that_a_driver_s_server_drops_may_go_to_another_driver(t
     service = driver_service(DriverServicer(cast("Driver", busy)))
     async with open_channel(address) as channel:
         async with open_server([address], [service], grace=0):
-            creating = asyncio.create_task(RemoteDriver(channel).create_sandbox(ASKED))
+            creating = asyncio.create_task(RemoteDriver(channel).create_sandbox(CREATE))
             async with asyncio.timeout(20):
                 await busy.begun.wait()
         with pytest.raises((RuntimeUnavailable, MeshUnavailable)) as dropped:
@@ -77,7 +77,7 @@ async def test_who_cancels_a_request_to_a_driver_gets_a_cancellation(tmp_path: P
     busy, address = Busy(), f"unix://{tmp_path}/d"
     service = driver_service(DriverServicer(cast("Driver", busy)))
     async with open_server([address], [service], grace=0), open_channel(address) as channel:
-        creating = asyncio.create_task(RemoteDriver(channel).create_sandbox(ASKED))
+        creating = asyncio.create_task(RemoteDriver(channel).create_sandbox(CREATE))
         async with asyncio.timeout(20):
             await busy.begun.wait()
         creating.cancel()
