@@ -143,12 +143,12 @@ async def test_the_property_is_the_url_that_there_is(mesh: Mesh, box: GuiSandbox
 async def test_a_server_that_dies_fails_the_call_under_way_and_is_there_again_for_viewers(mesh: Mesh) -> None:
     """One program is the X server and the VNC server."""
     async with (
-        GuiSandboxAsync(base_url=mesh.addresses[0], timeout=60) as box,
+        GuiSandboxAsync(base_url=mesh.addresses[0], timeout=120) as box,
         viewing(await box.desktop.url()) as person,
     ):
         await person.sees_a_picture(1024, 768)
         holding = asyncio.create_task(box.computer_use("hold_key", text="shift", duration=60))
-        await box.run_shell_command("until pgrep -x xdotool; do :; done; pkill -9 -x Xtigervnc")
+        await box.run_shell_command("until pgrep -x xdotool; do sleep 0.1; done; pkill -9 -x Xtigervnc")
         failed = await holding
         assert failed.is_error
         assert "the X server (Xtigervnc) ended with signal 9" in failed.text
