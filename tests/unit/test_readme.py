@@ -1,4 +1,4 @@
-"""The README and the quickstart show what is run: their Python is that of files in examples/; links lead somewhere."""
+"""The README, the quickstart and the page of frameworks show what is run: their Python is that of files in examples/; links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {name: (ROOT / name).read_text() for name in ("README.md", "docs/quickstart.md")}
-SHOWN = {name: re.findall(r"```python\n# (examples/\w+\.py)\n(.*?)```", PAGES[name], re.DOTALL) for name in PAGES}
+PAGES = {name: (ROOT / name).read_text() for name in ("README.md", "docs/quickstart.md", "docs/frameworks.md")}
+SHOWN = {name: re.findall(r"```python\n# (examples/[\w/]+\.py)\n(.*?)```", PAGES[name], re.DOTALL) for name in PAGES}
 BLOCKS = [block for blocks in SHOWN.values() for block in blocks]
 INDEX = (ROOT / "docs" / "README.md").read_text()
 

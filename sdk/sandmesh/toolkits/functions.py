@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from inspect import Parameter, Signature
+from collections.abc import Callable
 from typing import Any, Self, cast
 
 from sandmesh._tools import TOOLS, Tool, build, description, dump, input_schema
@@ -20,8 +19,8 @@ from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.sync import Sandbox
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES, first_type, offers
-
-_PYTHON = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
+from sandmesh.toolkits.annotations import docstring_of, signature_of
+from sandmesh.toolkits.model_text import ModelText
 
 
 class ToolFunction(ABC):
@@ -81,45 +80,50 @@ class ToolFunction(ABC):
     async def call_async(self, *positional: Any, sandbox: SandboxAsync | None = None, **arguments: Any) -> ToolResult:
         """Run it in this event loop and return its result."""
 
-    def make_function(self) -> Callable[..., ToolResult]:
-        """Return a plain function with named and typed parameters, for frameworks that inspect these."""
+    def make_function(self, convert: Callable[[ToolResult], Any] = ModelText) -> Callable[..., Any]:
+        """Return a plain function with named and typed parameters, for frameworks that inspect these.
 
-        def call(*positional: Any, **arguments: Any) -> ToolResult:
-            return self(*positional, **arguments)
+        It is a coroutine function if the tool has to be awaited. It returns what a model reads: by default the text of
+        the result, a `str` whose attributes are also those of the result; `convert` makes something else of it.
+        """
 
-        call.__name__ = call.__qualname__ = self.name
-        call.__doc__ = self.description
-        call.__signature__ = made = _signature(self._schema.parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {name: one.annotation for name, one in made.parameters.items()} | {"return": ToolResult}
-        return call
+        def call(*positional: Any, **arguments: Any) -> Any:
+            return convert(self(*positional, **self._without_defaults(arguments)))
+
+        async def call_async(*positional: Any, **arguments: Any) -> Any:
+            return convert(await self.call_async(*positional, **self._without_defaults(arguments)))
+
+        made: Any = call_async if self.is_async else call
+        made.__name__ = made.__qualname__ = self.name
+        made.__doc__ = docstring_of(self.description, self._schema.parameters)
+        signature = signature_of(self._schema.parameters)
+        made.__signature__ = signature
+        made.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()} | {"return": str}
+        return cast("Callable[..., Any]", made)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it can only be awaited, by `call_async`."""
+        return isinstance(self.sandbox, SandboxAsync)
+
+    def _without_defaults(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        # Frameworks pass the defaults of a signature too, where None stands for an omitted argument.
+        omitted = {
+            name for name, one in signature_of(self._schema.parameters).parameters.items() if one.default is None
+        }
+        return {name: value for name, value in arguments.items() if value is not None or name not in omitted}
 
     def _named(self, positional: tuple[Any, ...], arguments: dict[str, Any]) -> dict[str, Any]:
         if not positional:
             return arguments
         try:
-            return dict(_signature(self._schema.parameters).bind_partial(*positional, **arguments).arguments)
+            return dict(signature_of(self._schema.parameters).bind_partial(*positional, **arguments).arguments)
         except TypeError as error:
             raise InvalidArgument(f"{self.name}: {error}", {"tool": self.name}) from None
 
     def __repr__(self) -> str:
         """Return its name and the type of its sandboxes."""
         return f"{type(self).__name__}(name={self.name!r}, sandbox_type={str(self.sandbox_type)!r})"
-
-
-def _signature(parameters: Mapping[str, Any]) -> Signature:
-    required = parameters.get("required", ())
-    properties = cast("dict[str, dict[str, Any]]", parameters.get("properties", {}))
-    # A default of None means that the argument was omitted: the tool's own default is in its schema.
-    made = [
-        Parameter(
-            name,
-            Parameter.POSITIONAL_OR_KEYWORD,
-            default=Parameter.empty if name in required else about.get("default"),
-            annotation=_PYTHON.get(str(about.get("type")), Any),
-        )
-        for name, about in sorted(properties.items(), key=lambda item: item[0] not in required)
-    ]
-    return Signature(made, return_annotation=ToolResult)
 
 
 def new_box(sandbox_type: str) -> Sandbox:

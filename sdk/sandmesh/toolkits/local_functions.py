@@ -49,6 +49,11 @@ class FunctionTool(ToolFunction):
         """None: it runs in this process."""
         return
 
+    @property
+    def is_async(self) -> bool:
+        """Whether it is a coroutine function."""
+        return iscoroutinefunction(_bare(self._func))
+
     def bind(self, sandbox: object = None, **parameters: Any) -> Self:
         """Return a copy of the tool with some of its parameters bound; a sandbox is ignored."""
         del sandbox
@@ -62,7 +67,7 @@ class FunctionTool(ToolFunction):
             InvalidArgument: The arguments do not fit its parameters, or it is a coroutine function: await `call_async`.
         """
         del sandbox
-        if iscoroutinefunction(_bare(self._func)):
+        if self.is_async:
             raise InvalidArgument(f"{self.name} is a coroutine function: await call_async(...)", {"tool": self.name})
         values = self._read(self._named(positional, arguments))
         try:
@@ -73,7 +78,7 @@ class FunctionTool(ToolFunction):
     async def call_async(self, *positional: Any, sandbox: object = None, **arguments: Any) -> ToolResult:
         """Run it in this event loop; a plain function runs in a thread."""
         del sandbox
-        if not iscoroutinefunction(_bare(self._func)):
+        if not self.is_async:
             return await asyncio.to_thread(self, *positional, **arguments)
         values = self._read(self._named(positional, arguments))
         try:
