@@ -17,7 +17,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 # Where this machine has no Chromium, ARGS=--browser downloads Debian's to the state directory. Its test does so with
-# SANDMESH_TEST_DEMO=1 make test ARGS=tests/mesh/test_examples.py
+# SANDMESH_TEST_DEMO=1 make test ARGS=tests/mesh/cli/test_examples.py
 demo: set-up-local
 	@$(VENV)/python examples/demo.py $(ARGS)
 

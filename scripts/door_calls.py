@@ -1,6 +1,6 @@
 """Runs programs of a client's with its own Python, and prints as JSON what each of its public methods did.
 
-`python scripts/door_calls.py e2b PROGRAM...`: it is started by `python -m tests.mesh.door_pages`, with what programs
+`python scripts/door_calls.py e2b PROGRAM...`: `python -m tests.mesh.doors.door_pages` starts it, with what programs
 need in the environment. A method is `answered` where any call of it returned, else `raised`, else `not called`.
 """
 

@@ -1,6 +1,6 @@
 """The tables of what clients' methods do, in the pages of the doors, of what `scripts/door_calls.py` found.
 
-`python -m tests.mesh.door_pages` runs the clients' programs and writes the tables.
+`python -m tests.mesh.doors.door_pages` runs the clients' programs and writes the tables.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-BEGIN: Final = "<!-- made by tests/mesh/door_pages.py -->"
+BEGIN: Final = "<!-- made by tests/mesh/doors/door_pages.py -->"
 END: Final = "<!-- end of what is made -->"
 _KINDS: Final = ("answered", "raised", "not called")
 
@@ -29,7 +29,7 @@ def table(calls: Calls, client: str) -> str:
     """Return the table of a client's calls."""
     owners = list(dict.fromkeys(owner for owner, _, _ in calls))
     rows = [_row(owner, [(name, did) for one, name, did in calls if one == owner]) for owner in owners]
-    head = [f"Made by `python -m tests.mesh.door_pages` with {client}, of the programs in `examples/`.", ""]
+    head = [f"Made by `python -m tests.mesh.doors.door_pages` with {client}, of the programs in `examples/`.", ""]
     return "\n".join([*head, "| of the client | answered | refused | not called |", "| --- | --- | --- | --- |", *rows])
 
 

@@ -14,8 +14,8 @@ import pytest
 from sandmesh.mesh import MeshAsync
 from tests.engine import in_full
 from tests.environments import environment_of
-from tests.mesh.e2b_world import World, open_world
-from tests.mesh.test_e2b_clients import CLIENTS, EXAMPLES
+from tests.mesh.doors.e2b.e2b_world import World, open_world
+from tests.mesh.doors.e2b.test_e2b_clients import CLIENTS, EXAMPLES
 from tests.npm import install
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]

@@ -18,10 +18,10 @@ from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.templates import load_templates
 from tests.engine import in_full
-from tests.mesh import browser_pages
+from tests.mesh.browser import browser_pages
+from tests.mesh.browser.test_browser import bad, good, ref
 from tests.mesh.conftest import run_mesh
-from tests.mesh.test_browser import bad, good, ref
-from tests.mesh.test_desktop import contents, opened, size_of
+from tests.mesh.desktop.test_desktop import contents, opened, size_of
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]
 

@@ -12,8 +12,9 @@ import pytest
 from scripts.door_calls import Calls
 from scripts.door_tables import BEGIN, END, merged, replaced, table
 
-from tests.mesh import test_agentscope, test_e2b_clients
-from tests.mesh.door_pages import CLIENTS
+from tests.mesh.doors import test_agentscope
+from tests.mesh.doors.door_pages import CLIENTS
+from tests.mesh.doors.e2b import test_e2b_clients
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r"\| [^|]+ \| [^|]+ \| [^|]+ \| [^|]+ \|")

@@ -91,5 +91,5 @@ def test_a_skip_is_a_failure_where_everything_is_required(tmp_path: Path, requir
 
 
 def test_a_part_is_the_folder_below_tests() -> None:
-    assert part_of("tests/mesh/test_demo.py::test_x[tests/unit]") == "mesh"
+    assert part_of("tests/mesh/cli/test_demo.py::test_x[tests/unit]") == "mesh"
     assert part_of("tests/test_x.py::test_y") == "other"

@@ -16,7 +16,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.errors import InternalError, SandmeshError, from_detail
 from tests.fuzz.messages import Filler, wire
 from tests.fuzz.target import Fault, Feed, Target
-from tests.mesh.access_world import Owned, World, open_world, public_methods
+from tests.mesh.tenants.access_world import Owned, World, open_world, public_methods
 
 METHODS: Final = list(public_methods())
 LEAD: Final = "an administrator of ada's project"
