@@ -166,7 +166,7 @@ _PRINCIPALS = (
     ),
     Mutant(
         "a gateway keeps to its share of calls",
-        "services/sandmeshd/gateway/call_meters.py",
+        "services/sandmeshd/gateway/routes/call_meters.py",
         "if meter.calls >= meter.granted:",
         "if False:",
         "tests/unit/gateway/test_call_meters.py::test_a_call_within_the_share_asks_nobody",
@@ -246,21 +246,21 @@ _LISTENERS = (
     ),
     Mutant(
         "only public methods pass the gateway",
-        "services/sandmeshd/gateway/forward.py",
+        "services/sandmeshd/gateway/door/forward.py",
         "    if not is_public(method):\n        return _refusing(path)\n",
         "",
         "tests/unit/gateway/test_gateway.py::test_only_public_methods_of_other_services_pass",
     ),
     Mutant(
         "a token is required at TCP",
-        "services/sandmeshd/gateway/access.py",
+        "services/sandmeshd/gateway/door/access.py",
         'if self._required and not context.peer().startswith("unix:"):',
         "if False:",
         "tests/unit/gateway/test_gateway.py::test_a_token_is_asked_for_on_tcp_and_health_stays_open",
     ),
     Mutant(
         "wrong tokens are limited by address",
-        "services/sandmeshd/gateway/failures.py",
+        "services/sandmeshd/gateway/door/failures.py",
         "        if wait > 0:",
         "        if False:",
         "tests/unit/gateway/test_failures.py::test_an_address_gets_so_many_attempts_and_then_one_after_a_while",

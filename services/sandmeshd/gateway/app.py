@@ -20,20 +20,27 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmeshd.auth.token_cache import KnownTokens
-from sandmeshd.gateway.access import Closed, admitted, changing, closed_to_projects, closed_to_users, without_sandbox
-from sandmeshd.gateway.activity import Activity
-from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.audit.trail import open_trail
-from sandmeshd.gateway.call_meters import CallQuotas
-from sandmeshd.gateway.call_socket import call_sockets
-from sandmeshd.gateway.calls import NAME, Calls, handlers
-from sandmeshd.gateway.forward import Observer, forwarded
-from sandmeshd.gateway.local_sockets import open_local_sockets
+from sandmeshd.gateway.calls.call_socket import call_sockets
+from sandmeshd.gateway.calls.calls import NAME, Calls, handlers
+from sandmeshd.gateway.door.access import (
+    Closed,
+    admitted,
+    changing,
+    closed_to_projects,
+    closed_to_users,
+    without_sandbox,
+)
+from sandmeshd.gateway.door.addresses import check_addresses
+from sandmeshd.gateway.door.forward import Observer, forwarded
+from sandmeshd.gateway.door.local_sockets import open_local_sockets
+from sandmeshd.gateway.door.unary_socket import unary_sockets
 from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.ports import open_ports
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes.activity import Activity
+from sandmeshd.gateway.routes.call_meters import CallQuotas
+from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.gateway.unary_socket import unary_sockets
 from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener, open_listener
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.metrics import Observed

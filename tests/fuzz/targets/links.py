@@ -25,10 +25,10 @@ from sandmeshd.agentlink.link import AgentLink, Channel
 from sandmeshd.auth.principal import ADMIN
 from sandmeshd.drivers.egress.link import EgressLink
 from sandmeshd.drivers.egress.streams import Overrun, Stream
+from sandmeshd.gateway.calls.relay import Client, Relay
 from sandmeshd.gateway.ports.tokens import Target
 from sandmeshd.gateway.ports.tunnel import Tunnel
-from sandmeshd.gateway.relay import Client, Relay
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes.routes import Routes
 from tests.fuzz import target
 from tests.fuzz.messages import Filler, wire
 from tests.fuzz.mutation import encoded, mutated, value

@@ -18,7 +18,7 @@ from sandmesh.errors import InvalidArgument, MeshUnavailable, Unauthenticated
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.gateway import GatewaySettings
-from sandmeshd.gateway.addresses import check_addresses, token_required
+from sandmeshd.gateway.door.addresses import check_addresses, token_required
 from tests.mesh.cli.test_up import run
 from tests.mesh.commands import own_mesh_id
 from tests.mesh.conftest import run_mesh

@@ -25,8 +25,8 @@ from sandmeshd.agentlink.connection import open_link
 from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.agentlink.websocket import open_websocket
 from sandmeshd.auth.principal import ADMIN
-from sandmeshd.gateway.relay import Relay
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.calls.relay import Relay
+from sandmeshd.gateway.routes.routes import Routes
 from tests.unit.agent.client import SANDBOX, TOKEN
 from tests.unit.agent.sandbox import Sandbox, prepare_ground, running
 

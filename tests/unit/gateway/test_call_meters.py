@@ -14,7 +14,7 @@ from sandmesh.api.quota.v1 import quota_pb2 as pb
 from sandmesh.api.quota.v1 import quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import QuotaExceeded
-from sandmeshd.gateway.call_meters import CallQuotas, Meters
+from sandmeshd.gateway.routes.call_meters import CallQuotas, Meters
 from sandmeshd.runtime.rpc.local_channel import local_channel
 from sandmeshd.runtime.rpc.registrations import quota_service
 from sandmeshd.store import Store, open_store

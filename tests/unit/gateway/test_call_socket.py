@@ -21,10 +21,10 @@ from sandmesh.shared.frames import MAX_SOCKET_MESSAGE, pack
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.auth.principal import ADMIN
 from sandmeshd.gateway import GatewaySettings, open_gateway
-from sandmeshd.gateway.call_socket import call_sockets
-from sandmeshd.gateway.local_sockets import open_local_sockets
-from sandmeshd.gateway.relay import Client
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.calls.call_socket import call_sockets
+from sandmeshd.gateway.calls.relay import Client
+from sandmeshd.gateway.door.local_sockets import open_local_sockets
+from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 from sandmeshd.runtime.rpc.server import open_server
 

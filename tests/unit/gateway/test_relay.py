@@ -14,8 +14,8 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, SandmeshError
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.auth.principal import ADMIN
-from sandmeshd.gateway.relay import Relay, join
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.calls.relay import Relay, join
+from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.runtime.rpc.server import open_server
 
 from .stand_in import Allocator, Peer, agent, output, result

@@ -31,8 +31,8 @@ from sandmesh.errors import (
 from sandmesh.shared.frames import MAX_SOCKET_MESSAGE, pack
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.gateway import GatewaySettings, open_gateway
-from sandmeshd.gateway.local_sockets import open_local_sockets
-from sandmeshd.gateway.unary_socket import unary_sockets
+from sandmeshd.gateway.door.local_sockets import open_local_sockets
+from sandmeshd.gateway.door.unary_socket import unary_sockets
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 from sandmeshd.runtime.rpc.server import Registration, open_server
 

@@ -19,8 +19,8 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxRequest as Get
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxResponse as Got
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.gateway.local_sockets import SocketContext, open_local_sockets
-from sandmeshd.gateway.unary_socket import unary_sockets
+from sandmeshd.gateway.door.local_sockets import SocketContext, open_local_sockets
+from sandmeshd.gateway.door.unary_socket import unary_sockets
 from sandmeshd.runtime.rpc.interceptors import Context
 from sandmeshd.runtime.rpc.server import Registration, open_server
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, from_detail
-from sandmeshd.gateway.relay import Relay
-from sandmeshd.gateway.routes import OwnedRoutes
+from sandmeshd.gateway.calls.relay import Relay
+from sandmeshd.gateway.routes.routes import OwnedRoutes
 
 
 class Refused(Exception):

@@ -15,7 +15,7 @@ from sandmesh.api.quota.v1 import quota_pb2_grpc
 from sandmeshd.gateway.ports.servicer import PortServicer, Record, RecordedPorts
 from sandmeshd.gateway.ports.tokens import Signer
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import HttpListener
 from sandmeshd.runtime.rpc.server import Registration

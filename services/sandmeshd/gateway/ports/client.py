@@ -14,7 +14,7 @@ from sandmeshd.auth.principal import ADMIN
 from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
 from sandmeshd.gateway.ports.tokens import Target
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes.routes import Routes
 
 MOST_CONNECTIONS: Final = 512
 MOST_PER_PORT: Final = 100

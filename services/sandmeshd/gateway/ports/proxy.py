@@ -18,7 +18,7 @@ from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.gateway.ports.live_view import VIEWS, carry_view
 from sandmeshd.gateway.ports.tokens import Signer, Target
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import EXPOSED_PORT, PORT_HEADER
 from sandmeshd.runtime.http.websockets import carry_websocket

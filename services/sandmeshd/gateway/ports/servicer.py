@@ -20,7 +20,7 @@ from sandmeshd.auth.principal import SERVICE, acting_for, current_principal
 from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
 from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
 from sandmeshd.gateway.ports.tunnel import OpenTunnels
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import HttpListener
 

@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, from_detail
+from sandmeshd.gateway.calls.relay import Relay
 from sandmeshd.gateway.ports.agent_call import read_batch, refusal, start_frame
 from sandmeshd.gateway.ports.tokens import Target
-from sandmeshd.gateway.relay import Relay
-from sandmeshd.gateway.routes import OwnedRoutes
+from sandmeshd.gateway.routes.routes import OwnedRoutes
 
 WINDOW: Final = 256 << 10
 Holding: TypeAlias = Callable[[str], AbstractContextManager[None]]

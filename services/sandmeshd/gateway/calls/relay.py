@@ -20,8 +20,8 @@ from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, To
 from sandmesh.shared import bulk_frames
 from sandmesh.shared.frames import varint
 from sandmeshd.agentlink.link import AgentLink
-from sandmeshd.gateway.call_meters import CallMeter
-from sandmeshd.gateway.routes import OwnedRoutes
+from sandmeshd.gateway.routes.call_meters import CallMeter
+from sandmeshd.gateway.routes.routes import OwnedRoutes
 from sandmeshd.runtime.retry import CALL_SECONDS
 
 log = structlog.get_logger()

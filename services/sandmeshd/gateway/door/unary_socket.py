@@ -11,7 +11,7 @@ import grpc
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, MeshUnavailable, MethodNotFound, SandmeshError, to_detail
 from sandmesh.shared.wire_errors import from_rpc_error
-from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, SocketKind, settled
+from sandmeshd.gateway.door.local_sockets import Connections, Peer, SocketContext, SocketKind, settled
 from sandmeshd.runtime.rpc.handlers import Handlers
 from sandmeshd.runtime.rpc.interceptors import Around, nested, unexpected, within
 from sandmeshd.runtime.rpc.server import Registration

@@ -25,10 +25,10 @@ from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.agentlink.connection import connect
 from sandmeshd.agentlink.link import AgentLink, request
 from sandmeshd.auth.principal import SERVICE, Principal, acting_for
-from sandmeshd.gateway.call_meters import CallQuotas
-from sandmeshd.gateway.links import Links
 from sandmeshd.gateway.metrics import GatewayMetrics
-from sandmeshd.gateway.paused import PausedSandboxes, is_paused
+from sandmeshd.gateway.routes.call_meters import CallQuotas
+from sandmeshd.gateway.routes.links import Links
+from sandmeshd.gateway.routes.paused import PausedSandboxes, is_paused
 from sandmeshd.runtime.retry import CALL_SECONDS, PASSING, retry_until_available
 
 log = structlog.get_logger()

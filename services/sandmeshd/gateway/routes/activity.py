@@ -12,7 +12,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.errors import SandmeshError
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.principal import SERVICE, acting_for
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.runtime.beat import beat
 
 log = structlog.get_logger()

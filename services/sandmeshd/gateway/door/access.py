@@ -15,9 +15,9 @@ from sandmesh.errors import PermissionDenied, SandmeshError, Unauthenticated
 from sandmeshd.auth.principal import ADMIN, Principal, acting_for
 from sandmeshd.auth.service_identity import OPEN_METHODS
 from sandmeshd.auth.token_cache import Grant, KnownTokens
-from sandmeshd.gateway.addresses import token_required
-from sandmeshd.gateway.failures import LIMITED, Failures
-from sandmeshd.gateway.forward import is_public
+from sandmeshd.gateway.door.addresses import token_required
+from sandmeshd.gateway.door.failures import LIMITED, Failures
+from sandmeshd.gateway.door.forward import is_public
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, to_detail
 from sandmesh.shared.bulk_frames import LEAST, read_input
-from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, SocketKind, settled
-from sandmeshd.gateway.relay import Client
+from sandmeshd.gateway.calls.relay import Client
+from sandmeshd.gateway.door.local_sockets import Connections, Peer, SocketContext, SocketKind, settled
 from sandmeshd.runtime.rpc.interceptors import Around, Context, unexpected
 
 METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['CallService'].full_name}/Multiplex"

@@ -15,8 +15,8 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, TooLarge, from_detail
 from sandmeshd.agentlink.link import request as request_agent
 from sandmeshd.auth.principal import current_principal
-from sandmeshd.gateway.relay import CHUNK, Client, Relay, join
-from sandmeshd.gateway.routes import OwnedRoutes, Routes
+from sandmeshd.gateway.calls.relay import CHUNK, Client, Relay, join
+from sandmeshd.gateway.routes.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
 
 # The first listing waits for the MCP servers of the sandbox's template, which may be downloaded.

@@ -1,0 +1,1 @@
+"""Calls: their streams and sockets, and the relay of each to an agent."""

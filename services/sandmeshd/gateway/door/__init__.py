@@ -1,0 +1,1 @@
+"""The public address: authentication, addresses, forwarding of public RPCs, and local sockets."""
