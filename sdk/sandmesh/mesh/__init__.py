@@ -6,6 +6,7 @@ with Mesh() as mesh:
 """
 
 from sandmesh.mesh.client import MeshAsync, find_mesh
+from sandmesh.mesh.principal import PrincipalInfo
 from sandmesh.mesh.records import (
     AuditEntry,
     Capacity,
@@ -46,6 +47,7 @@ __all__ = [
     "NodeHealth",
     "PortInfo",
     "Preparation",
+    "PrincipalInfo",
     "QuotaInfo",
     "Record",
     "SandboxEvent",

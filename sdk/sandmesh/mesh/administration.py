@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from sandmesh.api.token.v1 import token_pb2
 from sandmesh.mesh.audit import AuditAsync
+from sandmesh.mesh.principal import PrincipalInfo, read_principal
 from sandmesh.mesh.quotas import QuotasAsync
 from sandmesh.mesh.resources import TokensAsync
 from sandmesh.mesh.rpc import Rpc
@@ -15,6 +17,15 @@ class Administration:
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
+
+    async def whoami(self) -> PrincipalInfo:
+        """Return who this client is: the scope of its token, and whose it is.
+
+        Raises:
+            Unauthenticated: The mesh does not accept the token.
+        """
+        request = token_pb2.GetPrincipalRequest()
+        return read_principal(await self._rpc.send(lambda stubs: stubs.tokens.GetPrincipal, request))
 
     @property
     def tokens(self) -> TokensAsync:

@@ -113,13 +113,18 @@ def read_event(message: pb.SandboxEvent) -> SandboxEvent:
     )
 
 
+def read_scope(scope: token_pb2.Scope.ValueType) -> Scope:
+    """Read a scope; one of a newer mesh reads as the scope user."""
+    return _SCOPES.get(scope, "user")
+
+
 def read_token(message: token_pb2.Token) -> TokenInfo:
     """Read a token."""
     return TokenInfo(
         _message=message,
         token_id=message.token_id,
         name=message.name,
-        scope=_SCOPES.get(message.scope, "user"),
+        scope=read_scope(message.scope),
         user_id=message.user_id,
         created=_time(message.create_time),
         expires=_optional_time(message, "expire_time"),

@@ -260,6 +260,7 @@ class Mesh(Facade):
         items = self.twin.batch(plan, made, lambda box: box.twin, batch_options(options, job), sandbox_type)
         return BlockingIterator(items, "MeshAsync")
 
+    whoami = blocking(MeshAsync.whoami)
     capacity = blocking(MeshAsync.capacity)
     health = blocking(MeshAsync.health)
     sweep = blocking(MeshAsync.sweep)

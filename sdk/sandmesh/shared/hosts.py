@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.numbers import decimal
 
 PACKAGES = "packages"
 """The preset: the package indexes that the driver's node is configured with."""
@@ -104,9 +105,10 @@ def _split(text: str) -> tuple[str, int | None]:
         return text, None
     if port == "*":
         return name, ANY_PORT
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    number = decimal(port, 65_535)
+    if not number:
         raise _refused(text)
-    return name, int(port)
+    return name, number
 
 
 def _refused(text: str) -> InvalidArgument:

@@ -54,6 +54,7 @@ class Identities:
             "private": principal.private_network,
             "sandbox": principal.sandbox_id,
             "project": principal.project,
+            "read_only": principal.read_only,
         }
         return jwt.encode(claims, self._secret, "HS256")
 
@@ -71,7 +72,9 @@ class Identities:
             raise _refused(f"the request's identity is not valid ({error})") from None
         self._take(str(claims["jti"]))
         scope, user_id, token_id, private = (claims[name] for name in ("scope", "user", "token", "private"))
-        return Principal(scope, user_id, token_id, private, sandbox_id=claims["sandbox"], project=claims["project"])
+        # A service of an earlier version names no read_only, and refuses what changes anything by itself.
+        read_only = bool(claims.get("read_only"))
+        return Principal(scope, user_id, token_id, private, read_only, claims["sandbox"], claims["project"])
 
     def _decode(self, method: str, signed: str) -> dict[str, Any]:
         required = {"require": ["aud", "exp", "jti", "scope", "user", "token", "private", "sandbox", "project"]}

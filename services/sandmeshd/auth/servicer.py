@@ -12,7 +12,7 @@ import structlog
 from sandmesh.api.token.v1 import token_pb2 as pb
 from sandmesh.api.token.v1 import token_pb2_grpc
 from sandmesh.errors import AlreadyExists, InvalidArgument, PermissionDenied, TokenNotFound, Unauthenticated
-from sandmeshd.auth.principal import current_principal
+from sandmeshd.auth.principal import Principal, current_principal
 from sandmeshd.auth.token_records import TokenRecord, TokenRecords
 from sandmeshd.auth.token_secret import new_e2b_secret, new_secret, read_secret
 
@@ -80,6 +80,17 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
         log.info("a token was revoked", token_id=request.token_id, by=current_principal().token_id)
         return pb.RevokeTokenResponse(token=record.token)
 
+    async def GetPrincipal(self, request: pb.GetPrincipalRequest, context: Context) -> pb.GetPrincipalResponse:
+        """Return who the caller is."""
+        principal = current_principal()
+        return pb.GetPrincipalResponse(
+            scope=_scope_of(principal),
+            user_id=principal.user_id,
+            token_id=principal.token_id,
+            sandbox_id=principal.sandbox_id,
+            project=principal.project,
+        )
+
     async def CheckToken(self, request: pb.CheckTokenRequest, context: Context) -> pb.CheckTokenResponse:
         """Return the principal of a token's secret."""
         secret = read_secret(request.secret)
@@ -106,6 +117,16 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
                     return pb.AwaitRevocationResponse(revision=revision, token_ids=token_ids)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), min(left, POLL_SECONDS))
+
+
+def _scope_of(principal: Principal) -> pb.Scope.ValueType:
+    if principal.read_only:
+        return pb.SCOPE_READ_ONLY
+    if principal.sandbox_id:
+        return pb.SCOPE_SANDBOX
+    if principal.project:
+        return pb.SCOPE_PROJECT_ADMIN
+    return pb.SCOPE_USER if principal.scope == "user" else pb.SCOPE_ADMIN
 
 
 def _check_admin() -> None:

@@ -283,6 +283,7 @@ REQUESTS: dict[str, Make] = {
     "TemplateService.RegisterTemplate": lambda own: template_pb2.RegisterTemplateRequest(
         definition=template_pb2.TemplateDefinition(name="registered")
     ),
+    "TokenService.GetPrincipal": lambda _: token_pb2.GetPrincipalRequest(),
     "TokenService.CreateToken": lambda own: token_pb2.CreateTokenRequest(
         name=secrets.token_hex(4), scope=token_pb2.SCOPE_ADMIN
     ),

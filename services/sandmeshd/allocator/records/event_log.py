@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.numbers import decimal
 from sandmeshd.allocator.records.records import timestamp
 from sandmeshd.store import Store
 
 _BATCH = 500
+_LARGEST = (1 << 64) - 1
 
 
 class EventLog:
@@ -56,7 +58,7 @@ class EventLog:
 
 def _check(after: str) -> None:
     moment, _, number = after.partition("-")
-    if after and not (moment.isdigit() and number.isdigit()):
+    if after and (decimal(moment, _LARGEST) is None or decimal(number, _LARGEST) is None):
         raise InvalidArgument("after_event_id must be an event id, like 1700000000000-0", {"field": "after_event_id"})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sandmesh.shared.hosts import plain_host
+from sandmesh.shared.numbers import decimal
 from sandmeshd.drivers.egress.policy import Refused, Target
 
 _SHOWN = 255
@@ -30,9 +31,10 @@ def read_authority(text: str, default_port: int | None = None) -> Target:
     plain = plain_host(host) if _is_bare(host) else None
     if plain is None:
         raise _malformed(text, "no host or address in its usual form")
-    if not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+    number = decimal(port, 65_535)
+    if not number:
         raise _malformed(text, "without a valid port")
-    return Target(plain, int(port))
+    return Target(plain, number)
 
 
 def read_url(text: str) -> Resource:

@@ -8,12 +8,14 @@ from typing import Final, TypeAlias, cast
 from aiohttp import BodyPartReader, web
 
 from sandmesh import SandboxAsync
+from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.agentscope import entries
 from sandmeshd.facades.answers import RequestError
 
 Route: TypeAlias = Callable[[SandboxAsync, web.Request], Awaitable[web.StreamResponse]]
 
 _CHUNK: Final = 1 << 20
+_DEEPEST: Final = 1 << 31
 
 
 async def answer(box: SandboxAsync, request: web.Request) -> web.StreamResponse:
@@ -67,10 +69,10 @@ async def _write_many(box: SandboxAsync, request: web.Request) -> web.StreamResp
 
 
 async def _list(box: SandboxAsync, request: web.Request) -> web.StreamResponse:
-    depth = request.query.get("depth", "1")
-    if not depth.isdigit() or depth == "0":
-        raise RequestError(422, "depth is a number of 1 or more")
-    return web.json_response(await entries.list_entries(box, _path(request), int(depth)))
+    depth = decimal(request.query.get("depth", "1"), _DEEPEST)
+    if not depth:
+        raise RequestError(422, f"depth is a number from 1 to {_DEEPEST}")
+    return web.json_response(await entries.list_entries(box, _path(request), depth))
 
 
 async def _exists(box: SandboxAsync, request: web.Request) -> web.StreamResponse:

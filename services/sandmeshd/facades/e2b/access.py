@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
+import re
 import time
 from typing import Final
 
 from aiohttp import web
 
+from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.e2b.envd.paths import check_user
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest, Guests
 from sandmeshd.facades.e2b.identities import TokenMaker, file_signature
 from sandmeshd.facades.e2b.marks import read_marks
+
+_SIGNATURE: Final = re.compile(r"v1_[A-Za-z0-9+/_-]{43}")
+_MOST_SEARCHES: Final = 32
+"""How many signed URLs that name no sandbox may wait for a search at a time."""
+
+_PAUSE_EACH: Final = 100
+RECENT_SECONDS: Final = 1.0
+_LATEST: Final = 1 << 40
+"""The latest moment at which a signed URL may end, in seconds since 1970."""
 
 _OPERATIONS: Final = {"GET": "read", "POST": "write"}
 
@@ -24,6 +36,7 @@ class Access:
 
     def __init__(self, tokens: TokenMaker) -> None:
         self._tokens = tokens
+        self._searching = 0
 
     def check(self, guest: Guest, request: web.Request) -> None:
         """Check a request for files or processes.
@@ -31,8 +44,8 @@ class Access:
         Raises:
             ApiError: It does not show the token of a secured sandbox, or names a user that there is none of.
         """
-        check_user(_user(request))
         self.check_token(guest, request)
+        check_user(_user(request))
 
     def check_token(self, guest: Guest, request: web.Request) -> None:
         """Check the token of a secured sandbox.
@@ -73,12 +86,29 @@ class Access:
         Raises:
             ApiError: It is for none that lives.
         """
-        for info in await guests.all():
-            marks = read_marks(info.labels)
-            if marks is not None and marks.secure:
-                token = self._tokens.envd_token(info.sandbox_id)
-                if _same(request.query.get("signature", ""), _signature(request, token)):
-                    return info.sandbox_id
+        shown = request.query.get("signature", "")
+        if _SIGNATURE.fullmatch(shown) is None:
+            raise ApiError(401, "invalid signature")
+        if self._searching >= _MOST_SEARCHES:
+            raise ApiError(429, "too many signed URLs are being looked up: try again", retry_after=1.0)
+        self._searching += 1
+        try:
+            return await self._search(guests, request, shown)
+        finally:
+            self._searching -= 1
+
+    async def _search(self, guests: Guests, request: web.Request, shown: str) -> str:
+        begun = time.monotonic()
+        # First in a listing of the last second: strangers can ask for this.
+        for earliest in (begun - RECENT_SECONDS, begun):
+            for number, info in enumerate(await guests.listed_since(earliest)):
+                if number % _PAUSE_EACH == 0:
+                    await asyncio.sleep(0)
+                marks = read_marks(info.labels)
+                if marks is not None and marks.secure:
+                    token = self._tokens.envd_token(info.sandbox_id)
+                    if _same(shown, _signature(request, token)):
+                        return info.sandbox_id
         raise ApiError(401, "invalid signature")
 
 
@@ -93,7 +123,7 @@ def check_signature(request: web.Request, token: str) -> None:
         raise ApiError(401, "missing signature query parameter")
     if not _same(shown, _signature(request, token)):
         raise ApiError(401, "invalid signature")
-    if expires and not (expires.isdigit() and int(expires) >= time.time()):
+    if expires and (decimal(expires, _LATEST) or 0) < time.time():
         raise ApiError(401, "signature is already expired")
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from sandmesh.errors import SandmeshError
+from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b import interpreter
 from sandmeshd.facades.e2b.access import Access
@@ -40,6 +41,7 @@ INTERPRETER: Final = 49_999
 _CONTROL: Final = ("/sandboxes/", "/v2/sandboxes/")
 """Paths that a sandbox's agent does not have."""
 
+_LARGEST_PORT: Final = 65_535
 _NAME: Final = re.compile(r"(\d{1,5})-([a-z0-9]{1,60})")
 
 
@@ -101,8 +103,9 @@ class Door:
         if port == str(ENVD) and request.path.startswith(_CONTROL):
             # Older clients name the sandbox to the control plane, too.
             return None
-        if name is not None and port.isdigit():
-            return Target(name, int(port))
+        number = decimal(port, _LARGEST_PORT)
+        if name is not None and number is not None:
+            return Target(name, number)
         host = request.host.rpartition(":")[0] or request.host
         if self._suffix is None or not host.lower().endswith(self._suffix):
             return None
@@ -140,7 +143,7 @@ class Door:
             return await interpreter.answer(guest, request)
         if target.port == gateway.PORT and guest.marks.mcp:
             return await self._gateways.answer(guest, request)
-        if not 1 <= target.port <= 65_535:
+        if not 1 <= target.port <= _LARGEST_PORT:
             raise ApiError(400, "a port is 1 to 65535")
         noted = EXPOSED_PORT.set(await exposed_port(self._clients, guest, target.port))
         try:

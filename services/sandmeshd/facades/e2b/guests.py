@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ PAUSED: Final = "PAUSED"
 WOKEN_SECONDS: Final = 300
 """How long a sandbox runs that was woken by a request."""
 
+LISTING_SECONDS: Final = 0.25
 ENDED: Final = frozenset({"STOPPING", "GONE", "FAILED", "LOST"})
 
 
@@ -83,6 +85,9 @@ class Guests:
         self._clients = clients
         self._guests: OrderedDict[str, Guest] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._listing = asyncio.Lock()
+        self._listed: list[SandboxInfo] = []
+        self._listed_at = float("-inf")
 
     async def guest(self, name: str) -> Guest:
         """Return the sandbox of a public id.
@@ -150,6 +155,15 @@ class Guests:
         async with self._clients.client(None) as mesh:
             found = await mesh.sandboxes.list()
         return [one for one in found if one.in_use and read_marks(one.labels) is not None]
+
+    async def listed_since(self, moment: float) -> list[SandboxInfo]:
+        """Return a listing made after a moment of the monotonic clock, at most four of them a second."""
+        async with self._listing:
+            if self._listed_at < moment:
+                await asyncio.sleep(self._listed_at + LISTING_SECONDS - time.monotonic())
+                self._listed_at = time.monotonic()
+                self._listed = await self.all()
+        return self._listed
 
     async def _gone(self, sandbox_id: str, name: str) -> SandboxGone:
         await self.forget(sandbox_id)

@@ -6,8 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
+from pydantic import TypeAdapter, ValidationError
+
+from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.e2b.errors import ApiError
 
 LABEL: Final = "e2b"
@@ -67,14 +70,19 @@ class Marks:
         return {LABEL: str(len(pieces))} | {f"{LABEL}.{number}": piece for number, piece in enumerate(pieces)}
 
 
+_MARKS: Final = TypeAdapter(Marks)
+
+
 def read_marks(labels: Mapping[str, str]) -> Marks | None:
-    """Read the labels of a sandbox; None where it was not made through this door."""
-    count = labels.get(LABEL, "")
-    if not count.isdigit():
+    """Read the labels of a sandbox; None where it was not made through this door.
+
+    Any user of the mesh may have set them, to anything.
+    """
+    count = decimal(labels.get(LABEL, ""), _MOST_PIECES)
+    if not count:
         return None
-    text = "".join(labels.get(f"{LABEL}.{number}", "") for number in range(int(count)))
+    text = "".join(labels.get(f"{LABEL}.{number}", "")[:_PIECE] for number in range(count))
     try:
-        found: dict[str, Any] = json.loads(text)
-        return Marks(**found)
-    except (ValueError, TypeError):
+        return _MARKS.validate_json(text, strict=True)
+    except ValidationError:
         return None

@@ -40,6 +40,9 @@ class Pauser:
             except SandmeshError as error:
                 log.warning("it is not known which sandboxes are to be paused", error=error.message)
                 following = True
+            except Exception:
+                log.exception("looking for sandboxes to pause failed unexpectedly")
+                following = True
             if not following:
                 await self._made.wait()
             await asyncio.sleep(POLL_SECONDS)
@@ -61,6 +64,9 @@ class Pauser:
             await guest.box.pause()
         except SandmeshError as error:
             log.warning("a sandbox could not be paused", sandbox_id=info.sandbox_id, error=error.message)
+        except Exception:
+            # Whatever one sandbox is about, the others are paused.
+            log.exception("pausing a sandbox failed unexpectedly", sandbox_id=info.sandbox_id)
 
 
 async def end_processes(box: SandboxAsync) -> None:

@@ -9,9 +9,15 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
+from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.e2b.errors import ApiError
 
 LARGEST_BODY: Final = 64 << 20
+"""Bytes of a message to a sandbox."""
+
+LARGEST_CONTROL_BODY: Final = 4 << 20
+"""Bytes of a request's body to the control plane, which is parsed as JSON."""
+
 _CHUNK: Final = 256 << 10
 
 
@@ -54,17 +60,17 @@ async def body(request: web.Request) -> AsyncGenerator[bytes]:
         raise ApiError(400, "the body ends before its gzip does")
 
 
-async def whole_body(request: web.Request) -> bytes:
+async def whole_body(request: web.Request, largest: int = LARGEST_CONTROL_BODY) -> bytes:
     """Return a request's body.
 
     Raises:
-        ApiError: It is larger than LARGEST_BODY.
+        ApiError: It has more than `largest` bytes.
     """
     whole = bytearray()
     async for chunk in body(request):
         whole += chunk
-        if len(whole) > LARGEST_BODY:
-            raise ApiError(413, f"a message has at most {LARGEST_BODY} bytes")
+        if len(whole) > largest:
+            raise ApiError(413, f"a body has at most {largest} bytes")
     return bytes(whole)
 
 
@@ -117,10 +123,12 @@ def natural(value: object, name: str, most: int = 1 << 31) -> int:
     Raises:
         ApiError: It is something else.
     """
-    try:
-        number = int(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else -1
-    except ValueError:
-        number = -1
-    if not 0 <= number <= most:
+    if isinstance(value, bool):
+        number = None
+    elif isinstance(value, int):
+        number = value if 0 <= value <= most else None
+    else:
+        number = decimal(value, most) if isinstance(value, str) else None
+    if number is None:
         raise ApiError(400, f"{name} is a whole number from 0 to {most}")
     return number

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mcp import MCPError, types
 
+from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.mcp.failures import RESOURCE_NOT_FOUND
 
 SCHEME = "result:///"
@@ -71,10 +72,11 @@ class LargeResults:
         """
         key, _, number = uri.removeprefix(SCHEME).partition("/")
         stored = self._stored.get(key)
-        if stored is None or not number.isdecimal() or not 0 < int(number) <= len(stored.parts):
+        place = decimal(number, len(stored.parts)) if stored is not None else None
+        if stored is None or not place:
             kept = f"results are kept until {KEPT_BYTES >> 20} MiB of newer ones came, and as long as their session"
             raise MCPError(RESOURCE_NOT_FOUND, f"{uri} is not there: {kept}")
-        part = stored.parts[int(number) - 1]
+        part = stored.parts[place - 1]
         if stored.is_text:
             contents = types.TextResourceContents(uri=uri, mime_type=stored.mime_type, text=part)
             return types.ReadResourceResult(contents=[contents])

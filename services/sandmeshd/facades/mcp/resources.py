@@ -20,6 +20,7 @@ from mcp import MCPError, types
 
 from sandmesh import SandboxAsync, SandmeshError
 from sandmesh.files import FileInfo
+from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.mcp.failures import RESOURCE_NOT_FOUND, file_error, mesh_error
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 
@@ -163,6 +164,7 @@ def _contents(uri: str, path: str, data: bytes, most: int) -> types.TextResource
 def _offset(cursor: str | None) -> int:
     if cursor is None:
         return 0
-    if not cursor.isdecimal():
-        raise MCPError(types.INVALID_PARAMS, f"{cursor!r} is no cursor that this server gave")
-    return int(cursor)
+    number = decimal(cursor, 1 << 48)
+    if number is None:
+        raise MCPError(types.INVALID_PARAMS, f"unknown cursor {cursor[:200]!r}")
+    return number

@@ -54,13 +54,16 @@ def changing(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
 
 
 def without_sandbox(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
-    """Return the public methods that name no sandbox, by path; those of calls all do, in their frames."""
+    """Return the public methods that name no sandbox, by path, but the one that says who the caller is.
+
+    Those of calls all name one, in their frames.
+    """
     methods = [
         method
         for service in services
         if service.name != "CallService"
         for method in service.methods
-        if is_public(method) and "sandbox_id" not in method.input_type.fields_by_name
+        if is_public(method) and "sandbox_id" not in method.input_type.fields_by_name and method.name != "GetPrincipal"
     ]
     return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in methods)
 

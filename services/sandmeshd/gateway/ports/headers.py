@@ -78,7 +78,9 @@ def _moved(where: str, place: Place) -> str:
         return where  # no URL: what the client makes of it is its own affair
     if parts.netloc and not inside:
         return where
-    rest = where.split(parts.netloc, 1)[1] if parts.netloc else where
+    # What tabs and line ends are in, urlsplit leaves out, as browsers do.
+    bare = where if parts.netloc in where else parts.geturl()
+    rest = bare.split(parts.netloc, 1)[1] if parts.netloc else where
     if not parts.netloc and not where.startswith("/"):
         return where
     return f"{place.origin if parts.netloc else ''}{place.prefix}{rest or '/'}"

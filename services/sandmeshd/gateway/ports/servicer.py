@@ -134,7 +134,9 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         exposed = pb.ExposedPort(
             exposure_id=target.exposure_id, port=target.port, connections=connections, kind=target.kind
         )
-        exposed.url = await self._url(self._signer.sign(target))
+        # Whoever has the URL may use the port: a principal that only looks gets none.
+        if not current_principal().read_only:
+            exposed.url = await self._url(self._signer.sign(target))
         exposed.expire_time.FromSeconds(target.expires)
         return exposed
 

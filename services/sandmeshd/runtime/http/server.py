@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sandmesh.errors import MeshUnavailable
+from sandmesh.shared.numbers import decimal
 from sandmeshd.runtime.addresses import is_open
 from sandmeshd.runtime.http.door import Door
 from sandmeshd.runtime.http.listener import Certificate, HttpAddresses, Pages
@@ -77,7 +78,8 @@ def _listen(
     first, last = addresses.ports if addresses.ports is not None and port == "0" else (port, port)
     door = Door(cast("web.Server", runner.server), CONNECTION, tls)
     failure: Exception | None = None
-    for one in range(int(first), int(last) + 1) if f"{first}{last}".isdigit() else ():
+    numbers = decimal(str(first), 65_535), decimal(str(last), 65_535)
+    for one in range(numbers[0], numbers[1] + 1) if numbers[0] is not None and numbers[1] is not None else ():
         try:
             bound = door.listen(host.strip("[]"), one, shared=addresses.shared)
         except OSError as error:
@@ -85,7 +87,7 @@ def _listen(
         else:
             stack.push_async_callback(door.close)
             return f"{'http' if tls is None else 'https'}://{_written(bound)}"
-    reason = failure or "its port is no number"
+    reason = failure or "port must be a number up to 65535"
     message = f"cannot listen at {address} for HTTP: {reason}; free it or choose another address"
     raise MeshUnavailable(message, {"address": address})
 

@@ -92,7 +92,9 @@ class ExposedPort(_message.Message):
     port: _builtins.int
     """The port, as programs in the sandbox listen at it on its loopback. 0 unless the kind is a port."""
     url: _builtins.str
-    """Where it is: an http or https URL that ends in a slash. WebSockets are at the same place."""
+    """Where it is: an http or https URL that ends in a slash. WebSockets are at the same place. Empty in the answers to a
+    read-only token: whoever has the URL may use the port.
+    """
     connections: _builtins.int
     """How many connections are open through it."""
     kind: Global___ExposureKind.ValueType

@@ -441,3 +441,58 @@ class AwaitRevocationResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AwaitRevocationResponse: _TypeAlias = AwaitRevocationResponse  # noqa: Y015
+
+@_typing.final
+class GetPrincipalRequest(_message.Message):
+    """GetPrincipalRequest has no fields: the principal is that of the token which the request shows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPrincipalRequest: _TypeAlias = GetPrincipalRequest  # noqa: Y015
+
+@_typing.final
+class GetPrincipalResponse(_message.Message):
+    """GetPrincipalResponse describes the caller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    scope: Global___Scope.ValueType
+    """What the caller may do. ADMIN, too, for a caller without a token where the mesh requires none."""
+    user_id: _builtins.str
+    """The user that the caller stands for; empty for an administrator and for the scope SANDBOX."""
+    token_id: _builtins.str
+    """The token's id; empty where none was shown."""
+    sandbox_id: _builtins.str
+    """The one sandbox that the caller may use; empty where the token is not limited to one."""
+    project: _builtins.str
+    """The project that the caller administers; empty for all other scopes."""
+    def __init__(
+        self,
+        *,
+        scope: Global___Scope.ValueType = ...,
+        user_id: _builtins.str = ...,
+        token_id: _builtins.str = ...,
+        sandbox_id: _builtins.str = ...,
+        project: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "sandbox_id", b"sandbox_id", "scope", b"scope", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPrincipalResponse: _TypeAlias = GetPrincipalResponse  # noqa: Y015

@@ -51,6 +51,11 @@ class TokenServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.GetPrincipal = channel.unary_unary(
+                '/sandmesh.api.token.v1.TokenService/GetPrincipal',
+                request_serializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.GetPrincipalRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.GetPrincipalResponse.FromString,
+                _registered_method=True)
         self.CheckToken = channel.unary_unary(
                 '/sandmesh.api.token.v1.TokenService/CheckToken',
                 request_serializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.CheckTokenRequest.SerializeToString,
@@ -91,6 +96,14 @@ class TokenServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPrincipal(self, request, context):
+        """GetPrincipal returns who the caller is. Doors and programs use it to know what a token allows before they rely on it.
+        Ends with: UNAUTHENTICATED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CheckToken(self, request, context):
         """CheckToken says whose a secret is. It MUST compare in constant time.
         Ends with: UNAUTHENTICATED (unknown, expired or revoked; the message says which).
@@ -123,6 +136,11 @@ def add_TokenServiceServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.RevokeTokenRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'GetPrincipal': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPrincipal,
+                    request_deserializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.GetPrincipalRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.GetPrincipalResponse.SerializeToString,
             ),
             'CheckToken': grpc.unary_unary_rpc_method_handler(
                     servicer.CheckToken,
@@ -218,6 +236,33 @@ class TokenService(object):
             '/sandmesh.api.token.v1.TokenService/RevokeToken',
             sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.RevokeTokenRequest.SerializeToString,
             sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPrincipal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.token.v1.TokenService/GetPrincipal',
+            sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.GetPrincipalRequest.SerializeToString,
+            sandmesh_dot_api_dot_token_dot_v1_dot_token__pb2.GetPrincipalResponse.FromString,
             options,
             channel_credentials,
             insecure,

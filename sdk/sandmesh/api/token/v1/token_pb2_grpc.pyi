@@ -45,6 +45,10 @@ class TokenServiceStub:
     """RevokeToken ends a token: gateways refuse new RPCs with it at once, and within about a second end the streams
     that were opened with it. Calls that run go on detached. Ends with: TOKEN_NOT_FOUND, PERMISSION_DENIED.
     """
+    GetPrincipal: _grpc.UnaryUnaryMultiCallable[_token_pb2.GetPrincipalRequest, _token_pb2.GetPrincipalResponse]
+    """GetPrincipal returns who the caller is. Doors and programs use it to know what a token allows before they rely on it.
+    Ends with: UNAUTHENTICATED.
+    """
     CheckToken: _grpc.UnaryUnaryMultiCallable[_token_pb2.CheckTokenRequest, _token_pb2.CheckTokenResponse]
     """CheckToken says whose a secret is. It MUST compare in constant time.
     Ends with: UNAUTHENTICATED (unknown, expired or revoked; the message says which).
@@ -68,6 +72,10 @@ class TokenServiceAsyncStub(TokenServiceStub):
     RevokeToken: _aio.UnaryUnaryMultiCallable[_token_pb2.RevokeTokenRequest, _token_pb2.RevokeTokenResponse]  # type: ignore[assignment]
     """RevokeToken ends a token: gateways refuse new RPCs with it at once, and within about a second end the streams
     that were opened with it. Calls that run go on detached. Ends with: TOKEN_NOT_FOUND, PERMISSION_DENIED.
+    """
+    GetPrincipal: _aio.UnaryUnaryMultiCallable[_token_pb2.GetPrincipalRequest, _token_pb2.GetPrincipalResponse]  # type: ignore[assignment]
+    """GetPrincipal returns who the caller is. Doors and programs use it to know what a token allows before they rely on it.
+    Ends with: UNAUTHENTICATED.
     """
     CheckToken: _aio.UnaryUnaryMultiCallable[_token_pb2.CheckTokenRequest, _token_pb2.CheckTokenResponse]  # type: ignore[assignment]
     """CheckToken says whose a secret is. It MUST compare in constant time.
@@ -107,6 +115,16 @@ class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_token_pb2.RevokeTokenResponse, _abc.Awaitable[_token_pb2.RevokeTokenResponse]]:
         """RevokeToken ends a token: gateways refuse new RPCs with it at once, and within about a second end the streams
         that were opened with it. Calls that run go on detached. Ends with: TOKEN_NOT_FOUND, PERMISSION_DENIED.
+        """
+
+    @_abc_1.abstractmethod
+    def GetPrincipal(
+        self,
+        request: _token_pb2.GetPrincipalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_token_pb2.GetPrincipalResponse, _abc.Awaitable[_token_pb2.GetPrincipalResponse]]:
+        """GetPrincipal returns who the caller is. Doors and programs use it to know what a token allows before they rely on it.
+        Ends with: UNAUTHENTICATED.
         """
 
     @_abc_1.abstractmethod

@@ -10,6 +10,7 @@ from aiohttp import web
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.e2b.builds.routes import TemplateRoutes
 from sandmeshd.facades.e2b.control.forks import ForkRoutes
+from sandmeshd.facades.e2b.control.keys import Keys
 from sandmeshd.facades.e2b.control.metrics import MetricsRoutes
 from sandmeshd.facades.e2b.control.parts import Parts
 from sandmeshd.facades.e2b.control.sandboxes import SandboxRoutes
@@ -22,6 +23,10 @@ from sandmeshd.facades.e2b.volumes.routes import VolumeRoutes
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Route: TypeAlias = tuple[str, str, Handler]
+
+_READING: Final = ("GET", "HEAD")
+_BY_TOKEN: Final = ("/templates/{id}/files/{hash}", "/volumecontent/{id}/{what}")
+"""Routes whose requests show a token of this door's in place of a key, where their method is not GET."""
 
 _UNSUPPORTED: Final = (
     "/v3/templates{rest:(/.*)?}",
@@ -41,8 +46,10 @@ def add_routes(application: web.Application, parts: Parts, guests: Guests, pause
         *_of_volumes(VolumeRoutes(parts.shelf, parts.secret)),
         *[("*", path, unsupported) for path in _UNSUPPORTED],
     ]
+    keys = Keys(parts.clients)
     for method, path, handler in routes:
-        application.router.add_route(method, path, _guarded(handler))
+        by_key = path not in _BY_TOKEN or (method in _READING and path != _BY_TOKEN[1])
+        application.router.add_route(method, path, _guarded(handler, keys if by_key else None))
 
 
 def _of_sandboxes(sandboxes: SandboxRoutes, metrics: MetricsRoutes) -> list[Route]:
@@ -104,9 +111,12 @@ def _of_volumes(volumes: VolumeRoutes) -> list[Route]:
     ]
 
 
-def _guarded(handler: Handler) -> Handler:
+def _guarded(handler: Handler, keys: Keys | None) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
+            if keys is not None:
+                # Before the body: nothing of a stranger's is parsed.
+                await keys.admit(request)
             return await handler(request)
         except ApiError as error:
             return error.response()

@@ -21,6 +21,7 @@ from sandmeshd.facades.e2b.control.creation import (
     refuse_unsupported,
     unknown_template,
 )
+from sandmeshd.facades.e2b.control.keys import may_use
 from sandmeshd.facades.e2b.control.pages import read_filters
 from sandmeshd.facades.e2b.control.parts import Parts
 from sandmeshd.facades.e2b.control.views import Views
@@ -74,7 +75,7 @@ class SandboxRoutes:
         """Return what is known of a sandbox."""
         async with self._clients.client(api_key(request)) as mesh:
             info, marks = await own_sandbox(mesh, request)
-        return web.json_response(self._views.detailed(info, marks))
+        return web.json_response(self._views.detailed(info, marks, may_use=may_use(request)))
 
     async def kill(self, request: web.Request) -> web.Response:
         """End a sandbox."""

@@ -13,6 +13,7 @@ from sandmeshd.facades.e2b.marks import Marks
 ENVD_VERSION: Final = "0.6.13"
 """What the door answers as: clients use no feature that came later."""
 
+_TOKENS: Final = frozenset({"envdAccessToken", "trafficAccessToken"})
 _MIB: Final = 1 << 20
 _DEFAULT_MEMORY: Final = 1024
 
@@ -61,11 +62,12 @@ class Views:
             "volumeMounts": [{"name": name, "path": path} for path, name in marks.volumes.items()],
         }
 
-    def detailed(self, info: SandboxInfo, marks: Marks) -> dict[str, Any]:
-        """Return all that is known of a sandbox."""
+    def detailed(self, info: SandboxInfo, marks: Marks, *, may_use: bool) -> dict[str, Any]:
+        """Return all that is known of a sandbox, with its tokens for those who may use it."""
+        own = self.created(info.sandbox_id, marks)
         return {
             **self.listed(info, marks),
-            **self.created(info.sandbox_id, marks),
+            **({name: own[name] for name in own if may_use or name not in _TOKENS}),
             "allowInternetAccess": marks.internet,
             "network": {"allowPublicTraffic": marks.public_traffic},
             "lifecycle": {"autoResume": marks.auto_resume, "onTimeout": "pause" if marks.auto_pause else "kill"},

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.requests import LARGEST_BODY, json_object, whole_body
 
@@ -18,6 +19,7 @@ STREAM: Final = "application/connect+json"
 _COMPRESSED, _LAST = 0x01, 0x02
 _HEAD: Final = struct.Struct(">BI")
 _KEEPALIVE_SECONDS: Final = 50.0
+_LONGEST_KEEPALIVE: Final = 86_400
 
 
 async def read_message(request: web.Request) -> dict[str, Any]:
@@ -27,7 +29,7 @@ async def read_message(request: web.Request) -> dict[str, Any]:
         ApiError: It is malformed, or not JSON.
     """
     if request.content_type == UNARY:
-        return json_object(await whole_body(request))
+        return json_object(await whole_body(request, LARGEST_BODY))
     async for message in read_messages(request):
         return message
     raise ApiError(400, "the stream has no message")
@@ -84,15 +86,16 @@ def timeout_seconds(request: web.Request) -> float | None:
     text = request.headers.get("Connect-Timeout-Ms", "")
     if not text:
         return None
-    if not text.isdigit() or len(text) > 10:
+    number = decimal(text, 9_999_999_999)
+    if number is None or len(text) > 10:
         raise ApiError(400, "connect-timeout-ms is a number of at most ten digits")
-    return int(text) / 1000 or None
+    return number / 1000 or None
 
 
 def keepalive_seconds(request: web.Request) -> float:
     """Return after how long without a message a stream gets one that says nothing."""
     text = request.headers.get("Keepalive-Ping-Interval", "")
-    return float(text) if text.isdigit() and int(text) > 0 else _KEEPALIVE_SECONDS
+    return float(decimal(text, _LONGEST_KEEPALIVE) or _KEEPALIVE_SECONDS)
 
 
 class ResponseStream:

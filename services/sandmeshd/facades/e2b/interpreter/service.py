@@ -8,7 +8,7 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.facades.e2b.errors import ApiError, api_error
 from sandmeshd.facades.e2b.guests import Guest, is_away
 from sandmeshd.facades.e2b.interpreter import contexts, execution
-from sandmeshd.facades.e2b.requests import json_object, whole_body
+from sandmeshd.facades.e2b.requests import LARGEST_BODY, json_object, whole_body
 
 
 async def answer(guest: Guest, request: web.Request) -> web.StreamResponse:
@@ -32,7 +32,7 @@ async def _answer(guest: Guest, request: web.Request) -> web.StreamResponse:
     if method == "GET" and path == "/health":
         return web.Response(text="OK")
     if method == "POST" and path == "/execute":
-        return await execution.execute(guest, request, json_object(await whole_body(request)))
+        return await execution.execute(guest, request, json_object(await whole_body(request, LARGEST_BODY)))
     if path == "/contexts" and method == "GET":
         return web.json_response(await contexts.list_all(guest))
     if path == "/contexts" and method == "POST":
