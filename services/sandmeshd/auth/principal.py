@@ -39,6 +39,8 @@ class Principal:
     """The one sandbox that it may use, a user's principal without a user; empty: not limited to one."""
     project: str = ""
     """The project that it administers, a user's principal without a user; empty: it administers none."""
+    door: bool = False
+    """Whether a door of the mesh acts for it, which may set the door's own labels."""
 
     def owns(self, session_key: str, sandbox_id: str = "", project: str = "") -> bool:
         """Return whether a sandbox of a session and project is the principal's; one in a pool is no user's."""

@@ -55,6 +55,7 @@ class Identities:
             "sandbox": principal.sandbox_id,
             "project": principal.project,
             "read_only": principal.read_only,
+            "door": principal.door,
         }
         return jwt.encode(claims, self._secret, "HS256")
 
@@ -74,7 +75,8 @@ class Identities:
         scope, user_id, token_id, private = (claims[name] for name in ("scope", "user", "token", "private"))
         # A service of an earlier version names no read_only, and refuses what changes anything by itself.
         read_only = bool(claims.get("read_only"))
-        return Principal(scope, user_id, token_id, private, read_only, claims["sandbox"], claims["project"])
+        door = claims.get("door") is True
+        return Principal(scope, user_id, token_id, private, read_only, claims["sandbox"], claims["project"], door)
 
     def _decode(self, method: str, signed: str) -> dict[str, Any]:
         required = {"require": ["aud", "exp", "jti", "scope", "user", "token", "private", "sandbox", "project"]}

@@ -12,3 +12,5 @@ class MeshAddress:
     url: str
     token: str | None = None
     """None where the mesh takes the facade for an administrator by its socket, or asks nobody for tokens."""
+    proof: str = ""
+    """What shows the mesh that the facade is a door of its own, which sets labels that others may not."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandmesh.mesh import MeshAsync
+from sandmeshd.auth.doors import as_door
+from sandmeshd.facades.address import MeshAddress
 
 MOST: Final = 256
 """How many clients stay connected; those that are in use are never closed."""
@@ -23,10 +25,11 @@ class _Entry:
 class MeshClients:
     """Connected clients of a mesh, by key."""
 
-    def __init__(self, address: str, own_token: str | None = None) -> None:
-        self.address = address
-        self.own_token = own_token
+    def __init__(self, mesh: MeshAddress) -> None:
+        self.address = mesh.url
+        self.own_token = mesh.token
         """What the door itself shows as an administrator."""
+        self._proof = mesh.proof
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     @asynccontextmanager
@@ -35,7 +38,7 @@ class MeshClients:
         name = key or ""
         entry = self._entries.get(name)
         if entry is None:
-            entry = self._entries[name] = _Entry(MeshAsync(self.address, key or self.own_token))
+            entry = self._entries[name] = _Entry(MeshAsync(self.address, self.token(key) if key else self.own_token))
         self._entries.move_to_end(name)
         entry.users += 1
         try:
@@ -43,6 +46,10 @@ class MeshClients:
         finally:
             entry.users -= 1
             await self._close_some()
+
+    def token(self, key: str) -> str:
+        """Return what a handle shows that creates sandboxes with the door's labels, in the name of a key."""
+        return as_door(key, self._proof)
 
     async def close(self) -> None:
         """Close all."""

@@ -14,6 +14,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, TemplateBuildFailed
 from sandmeshd.allocator import AllocatorSettings, open_allocator
+from sandmeshd.auth.doors import door_proof
 from sandmeshd.auth.projects import Projects
 from sandmeshd.auth.service_identity import Identities, identity_required
 from sandmeshd.auth.servicer import TokenServicer
@@ -106,8 +107,8 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         stack.enter_context(listeners.noted((*listening.addresses, *store_addresses(settings))))
         address, http = listening.addresses[0], listening.http
         # Its routes are there before E2B's door opens the listener.
-        await stack.enter_async_context(open_url_doors(settings, address, http))
-        own = MeshAddress(address)
+        own = MeshAddress(address, proof=door_proof(mesh_secret(settings)))
+        await stack.enter_async_context(open_url_doors(settings, own, http))
         variables = await stack.enter_async_context(open_e2b(settings, mesh_secret(settings), own, http))
         yield Mesh(listening.addresses, http, ending, variables, await door_urls(settings, http))
 

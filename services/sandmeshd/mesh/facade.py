@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 from sandmesh.errors import Denied, Unauthenticated
 from sandmesh.mesh import MeshAsync
+from sandmeshd.auth.doors import door_proof
 from sandmeshd.facades.address import MeshAddress
 from sandmeshd.gateway import check_settings
 from sandmeshd.mesh.doors import open_e2b
@@ -45,6 +46,9 @@ async def open_facade(settings: MeshSettings, name: str, mesh: MeshAddress) -> A
     gateway = own.gateway.model_copy(update={"listen": ()})
     check_settings(gateway)
     cert, key = gateway.tls_cert, gateway.tls_key
+    # A token is asked about at the mesh; the secret that is kept here may be another mesh's.
+    proof = mesh.token if mesh.token and own.mesh_secret is None else door_proof(mesh_secret(own))
+    known = replace(mesh, proof=proof)
     certificate = Certificate(cert, key) if cert is not None and key is not None else None
     addresses = HttpAddresses(gateway.http_listen, ports=gateway.http_ports)
     async with open_listener(addresses, certificate) as listener, AsyncExitStack() as stack:
@@ -53,8 +57,8 @@ async def open_facade(settings: MeshSettings, name: str, mesh: MeshAddress) -> A
             own.paths.make()
             relay = await asyncio.to_thread(import_module, "sandmeshd.facades.e2b.relay")
             listener.add(await stack.enter_async_context(relay.open_relay()))
-        await stack.enter_async_context(open_url_doors(own, mesh.url, listener))
-        variables = await stack.enter_async_context(open_e2b(own, mesh_secret(own), mesh, listener))
+        await stack.enter_async_context(open_url_doors(own, known, listener))
+        variables = await stack.enter_async_context(open_e2b(own, mesh_secret(own), known, listener))
         yield Facade(variables, await door_urls(own, listener))
 
 

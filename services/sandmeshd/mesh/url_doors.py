@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 
 from sandmesh.errors import InvalidArgument
+from sandmeshd.facades.address import MeshAddress
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.http import HttpListener
 
@@ -27,7 +28,7 @@ def open_names(settings: MeshSettings) -> dict[str, float | str]:
 
 
 @asynccontextmanager
-async def open_url_doors(settings: MeshSettings, address: str, listener: HttpListener) -> AsyncGenerator[None]:
+async def open_url_doors(settings: MeshSettings, mesh: MeshAddress, listener: HttpListener) -> AsyncGenerator[None]:
     """Serve them until the block ends, where the settings say so, once the listener is open.
 
     Raises:
@@ -40,7 +41,7 @@ async def open_url_doors(settings: MeshSettings, address: str, listener: HttpLis
     async with AsyncExitStack() as stack:
         for name, option in names.items():
             opened = await asyncio.to_thread(import_module, f"sandmeshd.facades.{name}.app")
-            door = await stack.enter_async_context(opened.open_door(address, option))
+            door = await stack.enter_async_context(opened.open_door(mesh, option))
             listener.add(door.add)
         yield
 

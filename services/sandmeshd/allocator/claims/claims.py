@@ -32,6 +32,7 @@ from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id, with_owner
 from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.auth.doors import check_labels
 from sandmeshd.auth.principal import counted_user, current_principal, profile_key, workspace_key
 from sandmeshd.runtime.retry import retry_until_available
 from sandmeshd.store import Store
@@ -102,6 +103,7 @@ class Claims:
 
     async def _claim_of(self, request: pb.ClaimSandboxRequest, ttl_us: int) -> Claim:
         check_spec(request.spec)
+        check_labels(request.spec.labels, current_principal())
         check_name(request.session_key, "session_key")
         slot = request.slot or request.spec.template
         check_name(slot, "slot")

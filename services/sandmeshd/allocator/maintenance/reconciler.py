@@ -83,7 +83,7 @@ class Reconciler:
         orphans = {one.sandbox_id for one in found if one.action == "delete"}
         for finding in found:
             if finding.action == "adopt" and node.info is not None:
-                kind = await self._recovery.adopt(node.info, seen[finding.sandbox_id])
+                kind = await self._recovery.try_to_adopt(node.info, seen[finding.sandbox_id])
                 orphans |= {finding.sandbox_id} if kind in ("deleted", "taken") else set()
         await self._delete_orphans(node, orphans, grace_seconds)
 

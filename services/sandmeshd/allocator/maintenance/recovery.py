@@ -7,7 +7,7 @@ import asyncio
 import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
@@ -56,8 +56,18 @@ class Recovery:
             return False
         for sandbox in found:
             if is_lost_record(sandbox, self._store.generation):
-                await self.adopt(info, sandbox)
+                await self.try_to_adopt(info, sandbox)
         return True
+
+    async def try_to_adopt(self, info: pb.GetInfoResponse, sandbox: pb.RuntimeSandbox) -> str:
+        """Rebuild a record; return the outcome, which is empty where what its labels hold does not fit."""
+        try:
+            return await self.adopt(info, sandbox)
+        except (StoreUnavailable, Recovering):
+            raise
+        except Exception as error:
+            log.warning("a sandbox's record cannot be rebuilt", sandbox_id=sandbox.sandbox_id, error=str(error))
+            return ""
 
     async def adopt(self, info: pb.GetInfoResponse, sandbox: pb.RuntimeSandbox) -> str:
         """Rebuild a record; return the outcome: adopted, known, deleted or taken."""

@@ -6,13 +6,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import structlog
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandboxStartFailed, SandmeshError, from_detail
+
+log = structlog.get_logger()
 
 NANO = 1_000_000_000
 """Costs are counted in thousand-millionths."""
@@ -104,7 +108,18 @@ class Record:
         return pb.Lease(holder=self.text("holder"), fencing_token=self.token, expire_time=expire, ttl=ttl)
 
     def sandbox(self) -> pb.Sandbox:
-        """Return the record as clients see it."""
+        """Return the record as clients see it; one that cannot be read is FAILED, which its owner may delete."""
+        try:
+            return self._sandbox()
+        except (ValueError, KeyError, DecodeError) as error:
+            log.warning("a record cannot be read: delete it with `sandmesh rm`", record=self._id(), error=str(error))
+            reason = "its record in the store cannot be read: delete the sandbox"
+            return pb.Sandbox(sandbox_id=self._id(), state=pb.SANDBOX_STATE_FAILED, state_reason=reason)
+
+    def _id(self) -> str:
+        return self.fields.get("id", b"").decode(errors="replace")
+
+    def _sandbox(self) -> pb.Sandbox:
         idle_us = self.number("idle_us")
         spec = self.spec
         for secret in spec.secrets.values():

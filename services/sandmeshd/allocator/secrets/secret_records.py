@@ -7,11 +7,15 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import structlog
+
 from sandmesh.api.secret.v1 import secret_pb2 as pb
 from sandmeshd.allocator.records.records import timestamp
 from sandmeshd.auth.principal import user_key
 from sandmeshd.auth.projects import Projects
 from sandmeshd.store import Store
+
+log = structlog.get_logger()
 
 MOST_SECRETS = 1000
 """The most of one user."""
@@ -65,7 +69,16 @@ class SecretRecords:
 
 
 def _sorted(found: Sequence[bytes]) -> list[SecretRecord]:
-    return sorted(map(_record, found), key=lambda one: (one.secret.user_id, one.secret.name))
+    records = [record for data in found if (record := _readable(data)) is not None]
+    return sorted(records, key=lambda one: (one.secret.user_id, one.secret.name))
+
+
+def _readable(data: bytes) -> SecretRecord | None:
+    try:
+        return _record(data)
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("a stored secret cannot be read", error=type(error).__name__)
+        return None
 
 
 def _record(data: bytes) -> SecretRecord:

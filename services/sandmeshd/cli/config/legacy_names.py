@@ -14,6 +14,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.numbers import decimal
 from sandmeshd.cli.config.sources import PREFIX, RawValue
 
 Texts = Mapping[str, str]
@@ -67,7 +68,7 @@ UNLIMITED: Final = 100_000
 
 def _listen(texts: Texts) -> dict[str, object]:
     port = texts.get("PORT", "8000")
-    if not port.isdigit() or int(port) > 65535:
+    if decimal(port, 65535) is None:
         raise ValueError(f"PORT is {port!r}, not a port")
     host = texts.get("HOST", "127.0.0.1")
     return {"listen": (f"[{host}]:{port}" if ":" in host else f"{host}:{port}",)}
@@ -75,8 +76,8 @@ def _listen(texts: Texts) -> dict[str, object]:
 
 def _pools(texts: Texts) -> dict[str, object]:
     size = texts.get("POOL_SIZE", "1")
-    if not size.isdigit():
-        raise ValueError(f"POOL_SIZE is {size!r}, not a number from 0 on")
+    if decimal(size, UNLIMITED) is None:
+        raise ValueError(f"POOL_SIZE is {size!r}, not a number from 0 to {UNLIMITED}")
     return {"pools": {name: int(size) for name in _types(texts.get("DEFAULT_SANDBOX_TYPE", "base")) if int(size)}}
 
 
@@ -104,7 +105,7 @@ def _redis(texts: Texts) -> dict[str, object]:
     user, password = quote(texts.get("REDIS_USER", ""), safe=""), quote(texts.get("REDIS_PASSWORD", ""), safe="")
     login = f"{user}:{password}@" if password else f"{user}@" if user else ""
     port, database = texts.get("REDIS_PORT", "6379"), texts.get("REDIS_DB", "0")
-    if not (port.isdigit() and database.isdigit()):
+    if decimal(port, 65535) is None or decimal(database, 65535) is None:
         raise ValueError("REDIS_PORT and REDIS_DB must be numbers")
     return {"redis_url": f"redis://{login}{texts.get('REDIS_SERVER', 'localhost')}:{port}/{database}"}
 

@@ -205,7 +205,7 @@ def down(
 def _parse_pools(entries: list[str] | None) -> dict[str, int]:
     pools = parse_pairs(entries, "TEMPLATE=COUNT")
     for name, count in pools.items():
-        if not count.isdigit():
+        if not (count.isascii() and count.isdecimal() and len(count) < 10):
             raise typer.BadParameter(f"'{name}={count}' is not TEMPLATE=COUNT, like base=2")
     return {name: int(count) for name, count in pools.items()}
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
+from sandmeshd.facades.address import MeshAddress
 from sandmeshd.facades.agentscope import runtime, workspace
 from sandmeshd.facades.agentscope.boxes import Boxes
 from sandmeshd.facades.agentscope.desktop import Desktops
@@ -83,9 +84,9 @@ class Door:
 
 
 @asynccontextmanager
-async def open_door(address: str, idle_seconds: float) -> AsyncGenerator[Door]:
-    """Serve AgentScope Runtime's SDK for the mesh at an address until the block ends."""
-    clients, boxes = MeshClients(address), Boxes(address)
+async def open_door(mesh: MeshAddress, idle_seconds: float) -> AsyncGenerator[Door]:
+    """Serve AgentScope Runtime's SDK for a mesh until the block ends."""
+    clients, boxes = MeshClients(mesh), Boxes(mesh.url)
     desktops = Desktops(clients)
     try:
         yield Door(clients, boxes, desktops, idle_seconds)

@@ -188,7 +188,10 @@ def _plain(result: ToolResult) -> Any:
     """
     if result.is_error:
         raise RequestError(400, result.text)
-    return json.loads(result.text)
+    try:
+        return json.loads(result.text)
+    except (ValueError, RecursionError):
+        raise RequestError(400, "the environment's answer is not JSON") from None
 
 
 def _arguments(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ async def open_door(mesh: MeshAddress, secret: str, domain: str | None, folder: 
     `secret` makes the tokens of sandboxes, `domain` is what the names of their ports end in, `folder` keeps the names
     of what clients build.
     """
-    clients = MeshClients(mesh.url, mesh.token)
+    clients = MeshClients(mesh)
     door = Door(clients, secret, domain, folder)
     try:
         yield door

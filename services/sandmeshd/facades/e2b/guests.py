@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+import structlog
+
 from sandmesh import SandboxAsync
 from sandmesh.errors import NotFound, SandboxLost, SandboxNotFound, SandmeshError, WrongState
 from sandmesh.mesh import SandboxInfo
@@ -16,12 +18,14 @@ from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.envd.paths import HOME, WORKSPACE
 from sandmeshd.facades.e2b.errors import SandboxGone
 from sandmeshd.facades.e2b.identities import mesh_id, public_id
-from sandmeshd.facades.e2b.marks import Marks, read_marks
+from sandmeshd.facades.e2b.marks import LABEL, Marks, read_marks
 from sandmeshd.runtime.http import ExposedUrl
 
 if TYPE_CHECKING:
     from sandmeshd.facades.e2b.envd.followed import Running
     from sandmeshd.facades.e2b.envd.watchers import Watcher
+
+log = structlog.get_logger()
 
 MOST: Final = 2_000
 _LINKED: Final = frozenset({"bubblewrap"})
@@ -83,6 +87,7 @@ class Guests:
 
     def __init__(self, clients: MeshClients) -> None:
         self._clients = clients
+        self._reported: set[str] = set()
         self._guests: OrderedDict[str, Guest] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listing = asyncio.Lock()
@@ -154,7 +159,18 @@ class Guests:
         """Return the records of every sandbox of this door."""
         async with self._clients.client(None) as mesh:
             found = await mesh.sandboxes.list()
-        return [one for one in found if one.in_use and read_marks(one.labels) is not None]
+        used = [one for one in found if one.in_use and LABEL in one.labels]
+        marked = [one for one in used if read_marks(one.labels) is not None]
+        for one in used if len(marked) < len(used) else []:
+            if read_marks(one.labels) is None:
+                self._report(one.sandbox_id)
+        return marked
+
+    def _report(self, sandbox_id: str) -> None:
+        if sandbox_id not in self._reported and len(self._reported) < MOST:
+            self._reported.add(sandbox_id)
+            fix = f"sandmesh rm {sandbox_id}"
+            log.warning("a sandbox is left out: its labels cannot be read", sandbox_id=sandbox_id, fix=fix)
 
     async def listed_since(self, moment: float) -> list[SandboxInfo]:
         """Return a listing made after a moment of the monotonic clock, at most four of them a second."""

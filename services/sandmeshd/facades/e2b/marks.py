@@ -74,9 +74,9 @@ _MARKS: Final = TypeAdapter(Marks)
 
 
 def read_marks(labels: Mapping[str, str]) -> Marks | None:
-    """Read the labels of a sandbox; None where it was not made through this door.
+    """Read the labels of a sandbox; None where it was not made through this door, or they are damaged.
 
-    Any user of the mesh may have set them, to anything.
+    Labels may be of any form: those of sandboxes that were made before the mesh reserved the door's own.
     """
     count = decimal(labels.get(LABEL, ""), _MOST_PIECES)
     if not count:

@@ -13,9 +13,11 @@ from sandmesh.errors import SandmeshError
 from sandmesh.mesh import SandboxInfo
 from sandmeshd.facades.e2b.guests import Guests
 from sandmeshd.facades.e2b.identities import public_id
-from sandmeshd.facades.e2b.marks import read_marks
+from sandmeshd.facades.e2b.marks import Marks, read_marks
 
 POLL_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 60.0
+_MOST_PAUSING: Final = 64
 
 log = structlog.get_logger()
 
@@ -26,6 +28,7 @@ class Pauser:
     def __init__(self, guests: Guests) -> None:
         self._guests = guests
         self._made = asyncio.Event()
+        self._pausing: dict[str, asyncio.Task[None]] = {}
 
     def note(self) -> None:
         """Note that such a sandbox was made."""
@@ -50,23 +53,35 @@ class Pauser:
     async def _pause_due(self) -> bool:
         """Pause what is due; return whether others will be."""
         infos = await self._guests.all()
-        pausing = [info for info in infos if (marks := read_marks(info.labels)) and marks.auto_pause]
-        for info in pausing:
-            if info.state == "READY" and _is_due(info):
-                await self._pause(info)
+        pausing = [(info, marks) for info in infos if (marks := read_marks(info.labels)) and marks.auto_pause]
+        for info, marks in pausing:
+            if info.state == "READY" and _is_due(info, marks):
+                self._begin(info)
         return bool(pausing)
+
+    def _begin(self, info: SandboxInfo) -> None:
+        """Pause a sandbox beside the others: one that does not answer holds none of them up."""
+        if info.sandbox_id in self._pausing or len(self._pausing) >= _MOST_PAUSING:
+            return
+        task = self._pausing[info.sandbox_id] = asyncio.create_task(self._pause(info), name="sandmesh-e2b-pause")
+        task.add_done_callback(lambda _: self._pausing.pop(info.sandbox_id, None))
+
+    async def close(self) -> None:
+        """Pause nothing more."""
+        tasks = list(self._pausing.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pause(self, info: SandboxInfo) -> None:
         try:
-            guest = await self._guests.guest(public_id(info.sandbox_id))
-            if not guest.marks.memory:
-                await end_processes(guest.box)
-            await guest.box.pause()
-        except SandmeshError as error:
-            log.warning("a sandbox could not be paused", sandbox_id=info.sandbox_id, error=error.message)
-        except Exception:
-            # Whatever one sandbox is about, the others are paused.
-            log.exception("pausing a sandbox failed unexpectedly", sandbox_id=info.sandbox_id)
+            async with asyncio.timeout(PAUSE_SECONDS):
+                guest = await self._guests.guest(public_id(info.sandbox_id))
+                if not guest.marks.memory:
+                    await end_processes(guest.box)
+                await guest.box.pause()
+        except Exception as error:
+            log.warning("a sandbox could not be paused", sandbox_id=info.sandbox_id, error=str(error))
 
 
 async def end_processes(box: SandboxAsync) -> None:
@@ -76,6 +91,5 @@ async def end_processes(box: SandboxAsync) -> None:
         await process.wait()
 
 
-def _is_due(info: SandboxInfo) -> bool:
-    marks = read_marks(info.labels)
-    return marks is not None and info.lease is not None and marks.ends(info.lease.expires) <= datetime.now(UTC)
+def _is_due(info: SandboxInfo, marks: Marks) -> bool:
+    return info.lease is not None and marks.ends(info.lease.expires) <= datetime.now(UTC)

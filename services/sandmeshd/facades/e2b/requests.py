@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import AsyncGenerator
 from typing import Any, Final, cast
 
 from aiohttp import web
+from pydantic_core import from_json
 
 from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.e2b.errors import ApiError
@@ -81,8 +81,8 @@ def json_object(data: bytes) -> dict[str, Any]:
         ApiError: It is something else.
     """
     try:
-        found: object = json.loads(data or b"{}")
-    except (ValueError, RecursionError):
+        found: object = from_json(data or b"{}", allow_inf_nan=False)
+    except ValueError:
         raise ApiError(400, "the body is not JSON") from None
     if not isinstance(found, dict):
         raise ApiError(400, "the body is not a JSON object")

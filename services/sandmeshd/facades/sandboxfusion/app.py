@@ -11,6 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
+from sandmeshd.facades.address import MeshAddress
 from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.keys import KeyCheck
@@ -27,7 +28,7 @@ class Door:
 
     def __init__(self, clients: MeshClients, template: str) -> None:
         self._keys = KeyCheck(clients)
-        self._sandboxes = Sandboxes(clients.address, template)
+        self._sandboxes = Sandboxes(clients, template)
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
@@ -72,9 +73,9 @@ class Door:
 
 
 @asynccontextmanager
-async def open_door(address: str, template: str) -> AsyncGenerator[Door]:
-    """Serve SandboxFusion's clients for the mesh at an address until the block ends."""
-    clients = MeshClients(address)
+async def open_door(mesh: MeshAddress, template: str) -> AsyncGenerator[Door]:
+    """Serve SandboxFusion's clients for a mesh until the block ends."""
+    clients = MeshClients(mesh)
     try:
         yield Door(clients, template)
     finally:

@@ -13,6 +13,7 @@ from sandmesh import SandboxAsync
 from sandmesh.errors import Unavailable
 from sandmesh.events import Output
 from sandmeshd.facades.answers import RequestError
+from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.sandboxfusion.languages import LANGUAGES, UNSUPPORTED, Language
 from sandmeshd.facades.sandboxfusion.requests import RunCode
 
@@ -25,8 +26,8 @@ _PROBE_SECONDS: Final = 30.0
 class Sandboxes:
     """Sandboxes of one template, each for one request."""
 
-    def __init__(self, address: str, template: str) -> None:
-        self._address = address
+    def __init__(self, clients: MeshClients, template: str) -> None:
+        self._clients = clients
         self._template = template
 
     @asynccontextmanager
@@ -35,8 +36,8 @@ class Sandboxes:
         ttl = seconds + 2 * _MARGIN_SECONDS
         async with SandboxAsync(
             timeout=seconds + _MARGIN_SECONDS,
-            base_url=self._address,
-            bearer_token=key,
+            base_url=self._clients.address,
+            bearer_token=self._clients.token(key),
             sandbox_type=self._template,
             ttl=ttl,
             labels={"sandboxfusion": "run"},

@@ -13,6 +13,7 @@ from typing import Any, Final
 from aiohttp import BodyPartReader, MultipartReader, web
 
 from sandmesh.errors import NotFound, SandboxLost, SandmeshError
+from sandmeshd.facades.address import MeshAddress
 from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.keys import KeyCheck
@@ -163,9 +164,9 @@ async def _body(request: web.Request) -> bytes:
 
 
 @asynccontextmanager
-async def open_door(address: str, idle_seconds: float) -> AsyncGenerator[Door]:
-    """Serve SWE-ReX's clients for the mesh at an address until the block ends."""
-    clients = MeshClients(address)
+async def open_door(mesh: MeshAddress, idle_seconds: float) -> AsyncGenerator[Door]:
+    """Serve SWE-ReX's clients for a mesh until the block ends."""
+    clients = MeshClients(mesh)
     door = Door(clients, idle_seconds)
     try:
         yield door

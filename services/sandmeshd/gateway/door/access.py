@@ -5,16 +5,17 @@ from __future__ import annotations
 import hmac
 from collections.abc import AsyncGenerator, Callable, Container, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.errors import PermissionDenied, SandmeshError, Unauthenticated
+from sandmeshd.auth.doors import door_proof, split_proof
 from sandmeshd.auth.principal import ADMIN, Principal, acting_for
 from sandmeshd.auth.service_identity import OPEN_METHODS
-from sandmeshd.auth.token_cache import Grant, KnownTokens
+from sandmeshd.auth.token_cache import PREFIXES, Grant, KnownTokens
 from sandmeshd.gateway.door.addresses import token_required
 from sandmeshd.gateway.door.failures import LIMITED, Failures
 from sandmeshd.gateway.door.forward import is_public
@@ -116,18 +117,18 @@ def admitted(
             yield
             return
         try:
-            grant = await authenticator.grant(context)
+            grant, principal = await authenticator.admit(context)
         except Unauthenticated as error:
             # Who goes on guessing fills no audit: the attempts before are in it.
             if error.facts.get("token") != LIMITED:
                 refused(method, context.peer(), None, error)
             raise
         try:
-            closed.check(grant.principal, method)
+            closed.check(principal, method)
         except PermissionDenied as denied:
-            refused(method, context.peer(), grant.principal, denied)
+            refused(method, context.peer(), principal, denied)
             raise
-        with acting_for(grant.principal):
+        with acting_for(principal):
             if not grant.token_id:
                 yield
                 return
@@ -142,11 +143,27 @@ class _Authenticator:
         self._required = token_required(settings)
         self._static = settings.bearer_token.get_secret_value().encode() if settings.bearer_token else b""
         self._static_grant = Grant(Principal("user", settings.bearer_user) if settings.bearer_user else ADMIN)
+        self._proof = door_proof(settings.url_secret.get_secret_value()).encode() if settings.url_secret else b""
         self._tokens = tokens
         self._failures = Failures()
 
-    async def grant(self, context: Context) -> Grant:
-        shown = _shown(context)
+    async def admit(self, context: Context) -> tuple[Grant, Principal]:
+        shown, proof = split_proof(_shown(context))
+        grant = await self._grant(shown, context)
+        if not proof or not await self._is_door(proof, context):
+            return grant, grant.principal
+        return grant, replace(grant.principal, door=True)
+
+    async def _is_door(self, proof: str, context: Context) -> bool:
+        if self._proof and hmac.compare_digest(proof.encode(), self._proof):
+            return True
+        # What is no token follows from the secret of another mesh: its door is served as any client is.
+        if not proof.startswith(PREFIXES):
+            return False
+        own = await self._grant(proof, context)
+        return own.principal.scope == "admin" and not own.principal.read_only
+
+    async def _grant(self, shown: str, context: Context) -> Grant:
         if not shown:
             if self._required and not context.peer().startswith("unix:"):
                 fix = "pass bearer_token=..., set SANDMESH_TOKEN or send `authorization: Bearer ...`"

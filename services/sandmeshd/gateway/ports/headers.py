@@ -22,6 +22,9 @@ _OF_ORIGIN: Final = frozenset(
 """Headers with which a page speaks for its whole origin, which all ports share that are told apart by path."""
 
 
+_NOT_IN_URLS: Final = dict.fromkeys(map(ord, "\t\n\r"))
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a port is for clients: its origin (http://host:port) and the path before everything, empty or /p/TOKEN."""
@@ -78,9 +81,8 @@ def _moved(where: str, place: Place) -> str:
         return where  # no URL: what the client makes of it is its own affair
     if parts.netloc and not inside:
         return where
-    # What tabs and line ends are in, urlsplit leaves out, as browsers do.
-    bare = where if parts.netloc in where else parts.geturl()
-    rest = bare.split(parts.netloc, 1)[1] if parts.netloc else where
+    # The parts are of a URL without its tabs and line feeds: https://url.spec.whatwg.org/#url-parsing.
+    rest = where.translate(_NOT_IN_URLS).partition("//")[2].removeprefix(parts.netloc) if parts.netloc else where
     if not parts.netloc and not where.startswith("/"):
         return where
     return f"{place.origin if parts.netloc else ''}{place.prefix}{rest or '/'}"

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+import structlog
+from google.protobuf.message import DecodeError
+
 from sandmesh.api.audit.v1 import audit_pb2 as pb
 from sandmeshd.store import Store
+
+log = structlog.get_logger()
 
 _PAGE = 500
 
@@ -31,14 +36,18 @@ class AuditRecords:
         while len(found) < limit:
             page = await self._store.run("audit_list", {"before": before, "count": _PAGE})
             entries = [_entry(page[index], page[index + 1]) for index in range(0, len(page), 2)]
-            found += await fitting(entries)
+            found += await fitting([entry for entry in entries if entry is not None])
             if len(entries) < _PAGE:
                 break
-            before = entries[-1].entry_id
+            before = page[-2].decode()
         return found[:limit][::-1]
 
 
-def _entry(entry_id: bytes, data: bytes) -> pb.AuditEntry:
-    entry = pb.AuditEntry.FromString(data)
+def _entry(entry_id: bytes, data: bytes) -> pb.AuditEntry | None:
+    try:
+        entry = pb.AuditEntry.FromString(data)
+    except DecodeError:
+        log.warning("an entry of the audit cannot be read", entry_id=entry_id.decode())
+        return None
     entry.entry_id = entry_id.decode()
     return entry

@@ -21,6 +21,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from sandmesh.mesh import MeshAsync
+from sandmeshd.facades.address import MeshAddress
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.builds.builder import Builder
 from sandmeshd.facades.e2b.builds.catalog import Catalog
@@ -39,8 +40,7 @@ from tests.unit.store.waiting import until
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 STREAM = {"Content-Type": "application/connect+json"}
-JSON = {"Content-Type": "application/json"}
-MEBIBYTE = 1 << 20
+JSON, MEBIBYTE = {"Content-Type": "application/json"}, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ async def tenants(world: World) -> Tenants:
 
 def all_routes(folder: Path) -> list[tuple[str, str]]:
     """Return the method and path of each route of the control plane, from the door itself."""
-    application, clients = web.Application(), MeshClients("unix:///nowhere")
+    application, clients = web.Application(), MeshClients(MeshAddress("unix:///nowhere"))
     catalog, guests = Catalog(folder / "names.json"), Guests(clients)
     builder = Builder(clients, catalog, folder / "uploads")
     parts = Parts(clients, catalog, builder, Shelf(clients), Meter(clients), "secret")

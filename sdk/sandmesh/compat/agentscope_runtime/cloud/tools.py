@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from sandmesh.compat.agentscope_runtime.cloud.client import AgentBayClient, AgentBayError, read_list, read_object
 from sandmesh.compat.agentscope_runtime.cloud.sessions import Session, ToolOutput, get_session
+from sandmesh.shared.numbers import decimal
 
 COMMAND_MILLISECONDS: Final = 50_000
 CODE_SECONDS: Final = 60
@@ -95,9 +96,10 @@ async def _read_file(session: Session, arguments: Arguments) -> Result:
         return _content(output)
     facts = dict(line.split(":", 1) for line in output.text.splitlines() if ":" in line)
     facts = {name.strip(): value.strip() for name, value in facts.items()}
-    if facts.get("isDirectory", "").lower() == "true" or not facts.get("size", "").isdigit():
+    size = decimal(facts.get("size", ""), 1 << 62)
+    if facts.get("isDirectory", "").lower() == "true" or size is None:
         return _content(ToolOutput(f"{path} is not a file that can be read", failed=True))
-    return await _read_pieces(session, path, int(facts["size"]))
+    return await _read_pieces(session, path, size)
 
 
 async def _read_pieces(session: Session, path: str, size: int) -> Result:

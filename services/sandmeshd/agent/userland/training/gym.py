@@ -19,6 +19,7 @@ from sandmesh.shared.environment import Environment, EnvironmentRefusal, Params
 
 _FIRST_SEEDS: Final = {"train": 0, "test": 1_000_000}
 _TASKS: Final = 100
+_LONGEST_SEED: Final = 18
 _OPTIONS: Final = "options"
 _RANDOM: Final = "random"
 
@@ -94,7 +95,7 @@ def _find(params: Params) -> str:
 
 
 def _seed(task_id: str) -> int:
-    if not task_id.isdecimal():
+    if not (task_id.isdecimal() and len(task_id) <= _LONGEST_SEED):
         raise EnvironmentRefusal(f"There is no task {task_id!r}: a task of gym is a seed, as '0', or 'random'.")
     return int(task_id)
 

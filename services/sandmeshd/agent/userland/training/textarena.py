@@ -19,6 +19,7 @@ GAMES: Final = (
     *("Slitherlink", "Sudoku", "ThreeCardMonte", "TowerOfHanoi"),
 )
 _PACKAGE: Any = import_module("textarena")
+_LONGEST_SEED: Final = 18
 _NAMES: Final = tuple(name for name in _PACKAGE.envs.registration.ENV_REGISTRY if name.partition("-v0")[0] in GAMES)
 _FIRST_SEEDS: Final = {"train": 0, "test": 1_000_000}
 _TASKS: Final = 100
@@ -38,7 +39,7 @@ class TextArenaEnvironment(Environment):
 
     def __init__(self, task_id: str, params: Params) -> None:
         """Set the game up."""
-        if not task_id.isdecimal():
+        if not (task_id.isdecimal() and len(task_id) <= _LONGEST_SEED):
             raise EnvironmentRefusal(f"A task is a seed, such as '7', not {task_id!r}.")
         self._game: Any = _PACKAGE.make(_find(params))
         self._seed = int(task_id)

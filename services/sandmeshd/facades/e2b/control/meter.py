@@ -108,7 +108,7 @@ class Meter:
             measured = await box.call_tool("run_shell_command", {"command": command, "timeout": _SECONDS})
         try:
             return _sample(info, json.loads(measured.stdout))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError, ZeroDivisionError):
             raise ApiError(503, f"the sandbox could not be measured: {measured.text[:500]}") from None
 
     async def close(self) -> None:

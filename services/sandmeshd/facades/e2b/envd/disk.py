@@ -12,6 +12,7 @@ from sandmesh.files import FileInfo, read_info
 from sandmeshd.facades.e2b.envd.paths import PRIVATE_HOME, in_workspace, inside
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest
+from sandmeshd.facades.e2b.replies import result_of
 
 _PROGRAM: Final = """
 import json, os, shutil, stat, sys
@@ -170,10 +171,4 @@ async def _run(box: SandboxAsync, name: str, *arguments: object) -> Any:
     command = ["python3", "-I", "-c", _PROGRAM, json.dumps([name, arguments]), _MARKED]
     async with await box.processes.start(command) as process:
         output = b"".join([event.data async for event in process if isinstance(event, Output)])
-    try:
-        answer: dict[str, Any] = json.loads(output)
-    except ValueError:
-        raise ApiError(500, f"the sandbox could not look at its files: {output.decode(errors='replace')}") from None
-    if "errno" in answer:
-        raise OSError(answer["errno"], answer["message"])
-    return answer["result"]
+    return result_of(output, "the sandbox could not look at its files")

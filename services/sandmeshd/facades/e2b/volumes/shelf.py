@@ -15,6 +15,7 @@ from sandmesh.events import Output
 from sandmesh.inputs import Options
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.facades.e2b.replies import result_of
 
 PLACE: Final = "/mnt/volume"
 """Where the sandboxes that look into volumes have them."""
@@ -176,10 +177,4 @@ async def act(box: SandboxAsync, name: str, *arguments: object) -> Any:
     command = ["python3", "-I", "-c", _PROGRAM, json.dumps([name, arguments]), PLACE]
     async with await box.processes.start(command) as process:
         output = b"".join([event.data async for event in process if isinstance(event, Output)])
-    try:
-        answer: dict[str, Any] = json.loads(output)
-    except ValueError:
-        raise ApiError(500, f"the volume could not be looked into: {output.decode(errors='replace')}") from None
-    if "errno" in answer:
-        raise OSError(answer["errno"], answer["message"])
-    return answer["result"]
+    return result_of(output, "the volume could not be looked into")
