@@ -13,9 +13,9 @@ from sandmesh.errors import InvalidArgument
 from sandmesh.mesh import MeshAsync
 from sandmeshd.auth.doors import as_door, door_proof
 from sandmeshd.facades.e2b.marks import Marks, read_marks
+from tests.mesh.conftest import run_mesh
 from tests.unit.store.waiting import until
 
-from ..conftest import run_mesh
 from .e2b.e2b_world import World, open_world
 
 SECRET = "a-secret-of-a-mesh-that-tests-know-0123456789"  # noqa: S105 - of no mesh but the test's

@@ -52,7 +52,7 @@ ENDING = (
 )
 LISTING = ("ListSandboxes", "ListEvents", "ListSnapshots", "ListSecrets", "SealSecret")
 # Says who the caller is.
-OF_ANY_TOKEN = "GetPrincipal"
+SAYS_WHO = "GetPrincipal"
 LISTING_PROJECTS = ("ListTokens", "ListQuotas", "ListUsage", "ListAudit")
 NAMING_USERS = ("SetSecret", "DeleteSecret")
 SILENT_SECONDS = 1.0
@@ -211,7 +211,7 @@ async def test_a_token_for_a_sandbox_is_for_that_one_alone(world: World, adas: O
     hers = await world.own("ada") if method.name in ENDING else adas
     await world.guest(f"a guest of {hers.sandbox_id} {method.name}", hers.sandbox_id)
     who = f"a guest of {hers.sandbox_id} {method.name}"
-    if method.name == OF_ANY_TOKEN:
+    if method.name == SAYS_WHO:
         found: Any = await world.send(method, REQUESTS[short(method)](hers), who)
         assert (found.sandbox_id, found.user_id) == (hers.sandbox_id, "")
         return
@@ -243,7 +243,7 @@ async def test_a_token_for_a_sandbox_gets_at_no_other_of_the_same_user(
     except TimeoutError:
         assert method.name == "WatchSandboxes", "only a watch that has nothing to tell may stay silent"
     else:
-        assert method.name in (*LISTING, OF_ANY_TOKEN)
+        assert method.name in (*LISTING, SAYS_WHO)
         assert adas.sandbox_id not in str(answer)
 
 

@@ -15,11 +15,13 @@ import pytest_asyncio
 from sandmesh import BaseSandboxAsync
 from sandmesh.errors import PermissionDenied
 from sandmesh.mesh import MeshAsync
+from sandmeshd.auth.doors import as_door, door_proof
 
 from .e2b_world import World, inside, open_world
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
+SECRET = "a-secret-of-a-mesh-that-tests-know-0123456789"  # noqa: S105 - of no mesh but the test's
 POISONS = {
     "a count of all memory": {"e2b": "99999999999"},
     "a superscript": {"e2b": "²"},
@@ -52,7 +54,7 @@ CHANGES = [
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncGenerator[World]:
     """Run one mesh for all tests."""
-    async with open_world() as running:
+    async with open_world(mesh_secret=SECRET) as running:
         yield running
 
 
@@ -101,10 +103,11 @@ async def test_a_key_that_only_looks_changes_nothing(
 
 
 @pytest.mark.parametrize("poison", POISONS)
-async def test_labels_that_a_user_invented_stop_nobody(
-    world: World, made: dict[str, Any], ada: str, poison: str
-) -> None:
-    async with BaseSandboxAsync(base_url=world.mesh.addresses[0], labels=POISONS[poison]) as box:
+async def test_labels_of_any_form_stop_nobody(world: World, made: dict[str, Any], ada: str, poison: str) -> None:
+    # As any user could set them before they were reserved.
+    door = as_door("", door_proof(SECRET))
+    labels = POISONS[poison]
+    async with BaseSandboxAsync(base_url=world.mesh.addresses[0], bearer_token=door, labels=labels) as box:
         assert "2" in (await box.run_ipython_cell("1+1")).text
         async with asyncio.timeout(20):
             status, _ = await world.send("GET", "/files?path=/x&signature=z")
