@@ -206,5 +206,11 @@ class Options(TypedDict, total=False):
     idle_timeout: float | None
     """Seconds without calls or open streams until the sandbox is released, even if it is renewed; None: never."""
 
+    reply_characters: int | None
+    """The most characters of text that a model is sent for one call by `as_tools` and the adapters of frameworks.
+
+    None: 16,000. The whole is in a file below /workspace/.replies, which the reply names.
+    """
+
     ttl: float | None
     """Seconds until the sandbox is released once this program stops renewing it; None: the mesh's default."""

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from minisweagent.exceptions import Submitted
 from minisweagent.utils.serialize import recursive_merge
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from sandmesh import Output, Sandbox, SandmeshError
+from sandmesh.replies import REPLY_CHARACTERS, shorten_text
 
 _SUBMIT: Final = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _DESCRIBE: Final = "import json, platform; print(json.dumps(platform.uname()._asdict()))"
@@ -39,6 +40,8 @@ class SandmeshEnvironmentConfig(BaseModel):
     sandbox_type: str = "base"
     sandbox_id: str | None = None
     """An existing sandbox, which stays; None: one of its own."""
+    reply_characters: int = Field(default=REPLY_CHARACTERS, ge=1)
+    """The most characters of a command's output that the agent gets."""
     network: str | list[str] = "none"
     limits: dict[str, Any] | None = None
     base_url: str | None = None
@@ -79,7 +82,7 @@ class SandmeshEnvironment:
             extra = {"exception_type": type(error).__name__, "exception": str(error), "fault": error.fault}
             output = {"output": "", "returncode": -1, "exception_info": _explain(error.message), "extra": extra}
         _check_finished(output)
-        return output
+        return {**output, "output": shorten_text(str(output["output"]), self.config.reply_characters)}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
         """Return the configuration and the sandbox's system, for the prompts of an agent."""

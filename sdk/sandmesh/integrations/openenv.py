@@ -18,6 +18,8 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
 from sandmesh import BaseSandbox, Process, SandmeshError
+from sandmesh._client.sync import run
+from sandmesh.sandbox.reply_files import ReplyFiles
 
 PORT: Final = 8000
 """Where servers of OpenEnv listen."""
@@ -116,12 +118,14 @@ class CodingEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
         self._seconds = seconds
         self._options: dict[str, Any] = {"network": "none", **options}
         self._box: BaseSandbox | None = None
+        self._replies: ReplyFiles | None = None
         self._state = CodeState()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> CodeObservation:
         """Begin an episode in a new sandbox; `seed` is that of Python's `random`."""
         self.close()
         self._box = BaseSandbox(**self._options).start()
+        self._replies = ReplyFiles(self._box.twin)
         self._state = CodeState(episode_id=episode_id or str(uuid4()), sandbox_id=self._box.sandbox_id)
         if seed is not None:
             self._box.run_code(f"import random; random.seed({int(seed)})")
@@ -133,14 +137,15 @@ class CodingEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
         Raises:
             RuntimeError: There was no reset.
         """
-        if self._box is None:
+        if self._box is None or self._replies is None:
             raise RuntimeError("call reset first")
         self._state.step_count += 1
         try:
             result = self._box.run_code(action.code, action.language, timeout_s or self._seconds)
         except SandmeshError as error:
             return CodeObservation(done=True, text=error.message, is_error=True, fault=error.fault)
-        return CodeObservation(text=result.text, is_error=result.is_error, fault=result.fault or "", reward=0.0)
+        shown = run("ReplyFiles", self._replies.shorten(result))
+        return CodeObservation(text=shown.text, is_error=result.is_error, fault=result.fault or "", reward=0.0)
 
     @property
     def state(self) -> CodeState:

@@ -16,6 +16,7 @@ from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 from sandmesh import BaseSandboxAsync, SandmeshError
+from sandmesh.sandbox.reply_files import ReplyFiles
 
 _SECONDS: Final = 30.0
 _FENCED: Final = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
@@ -52,12 +53,13 @@ class SandmeshTool(BaseTool):
     """The tool `run_code`: each trajectory has a sandbox of its own, which `release` ends.
 
     `config` has `timeout`, the seconds of a call (30), and the arguments of `sandmesh.Sandbox` `base_url`,
-    `bearer_token`, `sandbox_type`, `network` ("none") and `limits`.
+    `bearer_token`, `sandbox_type`, `network` ("none"), `limits` and `reply_characters`.
     """
 
     def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
         super().__init__(config, tool_schema or OpenAIFunctionToolSchema.model_validate(_SCHEMA))
         self._boxes: dict[str, BaseSandboxAsync] = {}
+        self._replies: dict[str, ReplyFiles] = {}
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
         """Create the sandbox of a trajectory.
@@ -67,6 +69,7 @@ class SandmeshTool(BaseTool):
         """
         name = instance_id or str(uuid4())
         self._boxes[name] = await _box(self.config).start()
+        self._replies[name] = ReplyFiles(self._boxes[name])
         return name, ToolResponse()
 
     async def execute(
@@ -81,11 +84,13 @@ class SandmeshTool(BaseTool):
             result = await self._boxes[instance_id].run_code(code, language, seconds)
         except SandmeshError as error:
             return ToolResponse(text=error.message), 0.0, {"fault": error.fault}
-        return ToolResponse(text=result.text), 0.0, {"fault": result.fault or ""}
+        shown = await self._replies[instance_id].shorten(result)
+        return ToolResponse(text=shown.text), 0.0, {"fault": result.fault or ""}
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
         """End a trajectory's sandbox; one that is unknown is released already."""
         box = self._boxes.pop(instance_id, None)
+        self._replies.pop(instance_id, None)
         if box is not None:
             await box.close()
 
@@ -148,4 +153,5 @@ def _box(config: dict[str, Any]) -> BaseSandboxAsync:
         sandbox_type=config.get("sandbox_type", "base"),
         network=config.get("network", "none"),
         limits=config.get("limits"),
+        reply_characters=config.get("reply_characters"),
     )

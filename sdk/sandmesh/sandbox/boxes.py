@@ -9,6 +9,7 @@ from sandmesh._calls.call import MAX_ARGUMENTS, Order, too_large
 from sandmesh._client.messages import check_options, read_name, read_seconds, write_batch, write_spec, write_ttl
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.inputs import Options
+from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters
 from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.handle import BoxConfig
 from sandmesh.sandbox.lifecycle import LifecycleAsync
@@ -25,6 +26,7 @@ from sandmesh.sandbox.tool_groups import (
     GitTools,
     MobileTools,
 )
+from sandmesh.sandbox.toolkit import ToolkitAsync
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
         check_options(options)
         name = sandbox_type or class_registry().type_of(type(self)) or self.default_type
         template = read_name("sandbox_type", name)
+        reply_characters = options.get("reply_characters")
         write_ttl(options.get("ttl"))
         write_ttl(options.get("idle_timeout"), "idle_timeout")
         config = BoxConfig(
@@ -77,6 +80,7 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             lifetimes=Lifetimes(options.get("ttl"), options.get("idle_timeout")),
             ca_cert=options.get("ca_cert"),
             batch=write_batch(options),
+            reply_characters=REPLY_CHARACTERS if reply_characters is None else read_reply_characters(reply_characters),
         )
         super().__init__(template, config)
 
@@ -119,6 +123,23 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             from sandmesh._files.api import FilesAsync  # noqa: PLC0415 - see above
 
         return FilesAsync(self._file_order, lambda: self._attached().usable())
+
+    @property
+    def reply_characters(self) -> int:
+        """The most characters of text that a model is sent for one call of this box."""
+        return self._config.reply_characters
+
+    async def as_tools(self, form: str = "openai", *, reply_characters: int | None = None) -> ToolkitAsync:
+        """Return all tools in a model's format, with a dispatcher for its calls.
+
+        The format is "openai", "openai-responses", "anthropic" or "mcp"; names are unique and fit for all vendors. A
+        reply has at most `reply_characters` of text, None: the box's.
+
+        Raises:
+            InvalidArgument: The format does not exist, or the bound is not a whole number above 0.
+        """
+        bound = self.reply_characters if reply_characters is None else read_reply_characters(reply_characters)
+        return ToolkitAsync(self, form, await self.list_tools(), bound)
 
     def _file_order(self, tool: str, arguments: bytes) -> Order:
         record = self._attached().record

@@ -19,6 +19,7 @@ from sandmesh._tools.declaration import fork_lock
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandmeshError, WrongState
+from sandmesh.replies import REPLY_CHARACTERS
 from sandmesh.sandbox.session.lease import Lifetimes, SessionLease
 
 # The most bytes of a collected result; `stream` has no such limit.
@@ -40,6 +41,7 @@ class BoxConfig:
     lifetimes: Lifetimes
     ca_cert: str | Path | None
     batch: sandbox_pb2.Batch | None = None
+    reply_characters: int = REPLY_CHARACTERS
 
 
 @dataclass

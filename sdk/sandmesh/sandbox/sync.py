@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
 from sandmesh._client.sync import Facade, blocking, blocking_iterator, run
 from sandmesh.inputs import Options
+from sandmesh.replies import read_reply_characters
 from sandmesh.sandbox.boxes import (
     BaseSandboxAsync,
     BrowserSandboxAsync,
@@ -200,12 +201,22 @@ class Sandbox(Lifecycle):
         connection.twin = run(type(self.twin).__name__, connecting)
         return connection
 
-    def as_tools(self, form: str = "openai") -> Toolkit:
+    @property
+    def reply_characters(self) -> int:
+        """The most characters of text that a model is sent for one call of this box."""
+        return self.twin.reply_characters
+
+    def as_tools(self, form: str = "openai", *, reply_characters: int | None = None) -> Toolkit:
         """Return all tools in a model's format, with a dispatcher for its calls.
 
-        The format is "openai", "openai-responses", "anthropic" or "mcp"; names are unique and fit for all vendors.
+        The format is "openai", "openai-responses", "anthropic" or "mcp"; names are unique and fit for all vendors. A
+        reply has at most `reply_characters` of text, None: the box's.
+
+        Raises:
+            InvalidArgument: The format does not exist, or the bound is not a whole number above 0.
         """
-        return Toolkit(self, form, self.list_tools())
+        bound = self.reply_characters if reply_characters is None else read_reply_characters(reply_characters)
+        return Toolkit(self, form, self.list_tools(), bound)
 
     _start = blocking(SandboxAsync.start)
     list_tools = blocking(SandboxAsync.list_tools)

@@ -15,7 +15,6 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.events import CallEvent
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment, SandboxHandle
-from sandmesh.sandbox.toolkit import ToolkitAsync
 
 _NAME = "the tool's name"
 
@@ -66,13 +65,6 @@ class ToolCallsAsync(SandboxHandle):
         )
         timeout = self._config.timeout
         return read_tools(await attachment.usable().ask(lambda stubs: stubs.calls.ListTools, request, timeout))
-
-    async def as_tools(self, form: str = "openai") -> ToolkitAsync:
-        """Return all tools in a model's format, with a dispatcher for its calls.
-
-        The format is "openai", "openai-responses", "anthropic" or "mcp"; names are unique and fit for all vendors.
-        """
-        return ToolkitAsync(self, form, await self.list_tools())
 
     async def call_tool(
         self,

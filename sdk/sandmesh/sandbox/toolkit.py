@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from sandmesh._client.sync import run
 from sandmesh._tools.forms import Form, ToolCall, ToolSchema, read_call, read_call_id, read_form, write_reply
 from sandmesh._tools.model_names import model_names, qualified_names
 from sandmesh.errors import InvalidArgument, ToolNotFound
+from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters, shorten_text
 from sandmesh.results import ToolResult
+from sandmesh.sandbox.reply_files import ReplyBox, ReplyFiles
 
 
 class ToolCaller(Protocol):
     """The part of a sandbox that a toolkit uses."""
+
+    @property
+    def twin(self) -> ReplyBox:
+        """Its async twin."""
+        ...
 
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Run a tool."""
         ...
 
 
-class ToolCallerAsync(Protocol):
+class ToolCallerAsync(ReplyBox, Protocol):
     """The part of an async sandbox that a toolkit uses."""
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
@@ -28,7 +36,11 @@ class ToolCallerAsync(Protocol):
 
 
 class _Schemas(list[Any]):
-    def __init__(self, form: str, listing: Mapping[str, Any]) -> None:
+    def __init__(
+        self, box: ReplyBox, form: str, listing: Mapping[str, Any], reply_characters: int = REPLY_CHARACTERS
+    ) -> None:
+        self._files = ReplyFiles(box)
+        self._characters = reply_characters
         self.form: Form = read_form(form)
         """The format: "mcp", "openai", "openai-responses" or "anthropic"."""
         schemas = read_listing(listing)
@@ -43,23 +55,30 @@ class _Schemas(list[Any]):
         read = ToolCall(call, dict(arguments or {})) if isinstance(call, str) else read_call(call)
         return ToolCall(self._called.get(read.name, read.name), read.arguments, read.call_id)
 
-    def _reply(self, call: object, outcome: ToolResult | InvalidArgument | ToolNotFound) -> dict[str, Any]:
-        if not isinstance(outcome, ToolResult):
-            block = {"type": "text", "text": outcome.message, "annotations": None, "description": "stderr"}
-            outcome = ToolResult({"meta": None, "content": [block], "isError": True})
-        return write_reply(self.form, read_call_id(call), outcome)
+    def _bound(self, reply_characters: int | None) -> int:
+        return self._characters if reply_characters is None else read_reply_characters(reply_characters)
+
+    def _refusal(self, call: object, error: InvalidArgument | ToolNotFound, bound: int) -> dict[str, Any]:
+        text = shorten_text(error.message, bound)
+        block = {"type": "text", "text": text, "annotations": None, "description": "stderr"}
+        return self._reply(call, ToolResult({"meta": None, "content": [block], "isError": True}))
+
+    def _reply(self, call: object, result: ToolResult) -> dict[str, Any]:
+        return write_reply(self.form, read_call_id(call), result)
 
 
 class Toolkit(_Schemas):
     """A list of schemas that a model's client takes as it is, and the dispatcher of the model's calls."""
 
-    def __init__(self, box: ToolCaller, form: str, listing: Mapping[str, Any]) -> None:
+    def __init__(
+        self, box: ToolCaller, form: str, listing: Mapping[str, Any], reply_characters: int = REPLY_CHARACTERS
+    ) -> None:
         """Build a toolkit from the result of `list_tools`.
 
         Raises:
             InvalidArgument: The format does not exist.
         """
-        super().__init__(form, listing)
+        super().__init__(box.twin, form, listing, reply_characters)
         self._box = box
 
     def dispatch(self, call: object, arguments: Mapping[str, Any] | None = None) -> ToolResult:
@@ -72,24 +91,35 @@ class Toolkit(_Schemas):
         read = self._read(call, arguments)
         return self._box.call_tool(read.name, read.arguments)
 
-    def reply(self, call: object) -> dict[str, Any]:
-        """Run a model's call and return its reply as a message; a call that does not fit is reported to the model."""
+    def reply(self, call: object, *, reply_characters: int | None = None) -> dict[str, Any]:
+        """Run a model's call and return its reply as a message; a call that does not fit is reported to the model.
+
+        Its text has at most `reply_characters`, None: the toolkit's. A longer one is its start and its end, with a note
+        that names the file with the whole in the workspace.
+
+        Raises:
+            InvalidArgument: The bound is not a whole number above 0.
+        """
+        bound = self._bound(reply_characters)
         try:
-            return self._reply(call, self.dispatch(call))
+            result = self.dispatch(call)
         except (InvalidArgument, ToolNotFound) as error:
-            return self._reply(call, error)
+            return self._refusal(call, error, bound)
+        return self._reply(call, run("ToolkitAsync", self._files.shorten(result, bound)))
 
 
 class ToolkitAsync(_Schemas):
     """The async twin of `Toolkit`."""
 
-    def __init__(self, box: ToolCallerAsync, form: str, listing: Mapping[str, Any]) -> None:
+    def __init__(
+        self, box: ToolCallerAsync, form: str, listing: Mapping[str, Any], reply_characters: int = REPLY_CHARACTERS
+    ) -> None:
         """Build a toolkit from the result of `list_tools`.
 
         Raises:
             InvalidArgument: The format does not exist.
         """
-        super().__init__(form, listing)
+        super().__init__(box, form, listing, reply_characters)
         self._box = box
 
     async def dispatch(self, call: object, arguments: Mapping[str, Any] | None = None) -> ToolResult:
@@ -102,12 +132,21 @@ class ToolkitAsync(_Schemas):
         read = self._read(call, arguments)
         return await self._box.call_tool(read.name, read.arguments)
 
-    async def reply(self, call: object) -> dict[str, Any]:
-        """Run a model's call and return its reply as a message; a call that does not fit is reported to the model."""
+    async def reply(self, call: object, *, reply_characters: int | None = None) -> dict[str, Any]:
+        """Run a model's call and return its reply as a message; a call that does not fit is reported to the model.
+
+        Its text has at most `reply_characters`, None: the toolkit's. A longer one is its start and its end, with a note
+        that names the file with the whole in the workspace.
+
+        Raises:
+            InvalidArgument: The bound is not a whole number above 0.
+        """
+        bound = self._bound(reply_characters)
         try:
-            return self._reply(call, await self.dispatch(call))
+            result = await self.dispatch(call)
         except (InvalidArgument, ToolNotFound) as error:
-            return self._reply(call, error)
+            return self._refusal(call, error, bound)
+        return self._reply(call, await self._files.shorten(result, bound))
 
 
 def read_listing(listing: Mapping[str, Any]) -> dict[str, ToolSchema]:

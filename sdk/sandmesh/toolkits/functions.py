@@ -10,13 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self, cast
 
+from sandmesh._client.sync import run
 from sandmesh._tools import TOOLS, Tool, build, description, dump, input_schema
 from sandmesh._tools.forms import ToolSchema
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import SandboxType
+from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters, shorten_result
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.class_registry import class_registry
+from sandmesh.sandbox.reply_files import ReplyFiles
 from sandmesh.sandbox.sync import Sandbox
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES, first_type, offers
 from sandmesh.toolkits.annotations import docstring_of, signature_of
@@ -80,18 +83,26 @@ class ToolFunction(ABC):
     async def call_async(self, *positional: Any, sandbox: SandboxAsync | None = None, **arguments: Any) -> ToolResult:
         """Run it in this event loop and return its result."""
 
-    def make_function(self, convert: Callable[[ToolResult], Any] = ModelText) -> Callable[..., Any]:
+    def make_function(
+        self, convert: Callable[[ToolResult], Any] = ModelText, *, reply_characters: int | None = None
+    ) -> Callable[..., Any]:
         """Return a plain function with named and typed parameters, for frameworks that inspect these.
 
         It is a coroutine function if the tool has to be awaited. It returns what a model reads: by default the text of
-        the result, a `str` whose attributes are also those of the result; `convert` makes something else of it.
+        the result, a `str` whose attributes are also those of the result; `convert` makes something else of it. The
+        text of the result has at most `reply_characters`, None: the bound of the box.
+
+        Raises:
+            InvalidArgument: The bound is not a whole number above 0.
         """
+        shorten = _Shortener(self.sandbox, reply_characters)
 
         def call(*positional: Any, **arguments: Any) -> Any:
-            return convert(self(*positional, **self._without_defaults(arguments)))
+            return convert(shorten(self(*positional, **self._without_defaults(arguments))))
 
         async def call_async(*positional: Any, **arguments: Any) -> Any:
-            return convert(await self.call_async(*positional, **self._without_defaults(arguments)))
+            result = await self.call_async(*positional, **self._without_defaults(arguments))
+            return convert(await shorten.awaited(result))
 
         made: Any = call_async if self.is_async else call
         made.__name__ = made.__qualname__ = self.name
@@ -124,6 +135,25 @@ class ToolFunction(ABC):
     def __repr__(self) -> str:
         """Return its name and the type of its sandboxes."""
         return f"{type(self).__name__}(name={self.name!r}, sandbox_type={str(self.sandbox_type)!r})"
+
+
+class _Shortener:
+    """Bounds what a model is sent of results; in a bound sandbox the whole stays as a file."""
+
+    def __init__(self, box: Sandbox | SandboxAsync | None, reply_characters: int | None) -> None:
+        self._bound = None if reply_characters is None else read_reply_characters(reply_characters)
+        twin = box.twin if isinstance(box, Sandbox) else box
+        self._files = None if twin is None else ReplyFiles(twin)
+
+    def __call__(self, result: ToolResult) -> ToolResult:
+        """Return a result as a model is sent it."""
+        if self._files is None:
+            return shorten_result(result, self._bound or REPLY_CHARACTERS).result
+        return run("ReplyFiles", self._files.shorten(result, self._bound))
+
+    async def awaited(self, result: ToolResult) -> ToolResult:
+        """Return it in this event loop."""
+        return self(result) if self._files is None else await self._files.shorten(result, self._bound)
 
 
 def new_box(sandbox_type: str) -> Sandbox:

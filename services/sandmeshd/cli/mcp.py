@@ -15,6 +15,7 @@ import typer
 from pydantic import SecretStr, ValidationError
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
+from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters
 from sandmeshd.cli.run.sandbox_options import SandboxOptions
 from sandmeshd.cli.terminal.connection import ConnectionOptions, own_user
 from sandmeshd.cli.terminal.lifetime import run_command, run_service
@@ -56,6 +57,12 @@ class AdapterOptions:
     eager: Annotated[
         bool, typer.Option("--eager", help="Create the sandbox when a client connects, not at its first call.")
     ] = False
+    reply_characters: Annotated[
+        int | None,
+        typer.Option(
+            help="The most characters of text that a model is sent for one call.", metavar="COUNT", show_default="16000"
+        ),
+    ] = None
     log_level: Annotated[
         str, typer.Option(envvar="SANDMESH_LOG_LEVEL", help="The lowest level that is logged, to standard error.")
     ] = "WARNING"
@@ -175,6 +182,7 @@ def adapter_settings(
         raise RuntimeUnavailable(f"the MCP adapter is not installed: {INSTALL}", {"fix": INSTALL})
     from sandmeshd.facades.mcp import AdapterSettings  # noqa: PLC0415 - as above
 
+    bound = adapter.reply_characters
     with _validation_errors():
         return AdapterSettings(
             sandbox_type=sandbox.template,
@@ -188,6 +196,7 @@ def adapter_settings(
             mcp_servers=_read_mcp_servers(adapter.mcp_config),
             manage=adapter.manage,
             eager=adapter.eager,
+            reply_characters=REPLY_CHARACTERS if bound is None else read_reply_characters(bound),
             timeout=timeout,
         )
 

@@ -69,7 +69,7 @@ async def test_images_that_are_too_large_together_come_in_parts(url: str) -> Non
 async def test_small_results_and_those_of_a_client_without_a_bound_stay_whole() -> None:
     async with (
         run_mesh() as mesh,
-        serving(mesh.addresses[0], {"largest_message": 0}) as url,
+        serving(mesh.addresses[0], {"largest_message": 0}, reply_characters=10_000_000) as url,
         Client(streamable_http_client(url, max_sse_event_size=None)) as client,
     ):
         result = await client.call_tool("run_ipython_cell", {"code": "print('x' * 3_000_000)"})

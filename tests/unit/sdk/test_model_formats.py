@@ -15,7 +15,7 @@ from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
 from openai.types.responses.response_input_param import FunctionCallOutput
 from pydantic import BaseModel, TypeAdapter
 
-from sandmesh import ToolResult
+from sandmesh import SandboxAsync, ToolResult
 from sandmesh._tools.forms import FORMS
 from sandmesh._tools.model_names import LONGEST, model_names
 from sandmesh.sandbox.toolkit import Toolkit
@@ -42,6 +42,7 @@ class Box:
 
     def __init__(self) -> None:
         self.called: list[str] = []
+        self.twin = SandboxAsync()
 
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Run a tool."""

@@ -23,6 +23,8 @@ KEPT_BYTES = 128 << 20
 PREVIEW = 2_000
 """Characters shown of each end of a text."""
 MOST_LINKS = 32
+UNBOUNDED_PART = 1 << 20
+"""Bytes of a part for clients whose messages have no bound."""
 _PLAIN = "text/plain"
 
 
@@ -63,6 +65,10 @@ class LargeResults:
             content += shown
         shortened = result.model_copy(update={"content": content})
         return shortened if _size(shortened) <= self.part_bytes else _without_structure(shortened)
+
+    def keep_text(self, text: str, mime_type: str = _PLAIN) -> list[types.ContentBlock]:
+        """Keep a text, and return links to its parts."""
+        return self._keep(_Stored(mime_type, tuple(_split(text, self.part_bytes or UNBOUNDED_PART)), is_text=True))
 
     def read(self, uri: str) -> types.ReadResourceResult:
         """Return a part of a result.

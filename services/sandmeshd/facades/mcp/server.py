@@ -21,12 +21,12 @@ from sandmeshd.facades.mcp.inner_servers import InnerServers
 from sandmeshd.facades.mcp.large_results import SCHEME as RESULTS
 from sandmeshd.facades.mcp.large_results import LargeResults
 from sandmeshd.facades.mcp.progress import progress_reporter
+from sandmeshd.facades.mcp.replies import Replies
 from sandmeshd.facades.mcp.resources import SCHEME, TEMPLATE, Workspace, page
-from sandmeshd.facades.mcp.results import write_result
 from sandmeshd.facades.mcp.sandbox_tools import NAMES, manage
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.subscriptions import Subscriptions
-from sandmeshd.facades.mcp.tool_list import check_offered, offered_tools
+from sandmeshd.facades.mcp.tool_list import check_offered, has_output_schema, offered_tools
 
 log = structlog.get_logger()
 
@@ -39,6 +39,7 @@ class SessionServer:
     def __init__(self, sandboxes: SessionSandboxes, largest_message: int = 0) -> None:
         self._sandboxes = sandboxes
         self._large = LargeResults(largest_message)
+        self._replies = Replies(sandboxes.settings.reply_characters, self._large)
         self._workspace = Workspace(sandboxes, self._large.part_bytes)
         self._subscriptions = Subscriptions(self._workspace)
         self._inner = InnerServers(sandboxes, self._large.part_bytes)
@@ -123,12 +124,15 @@ class SessionServer:
         if self._sandboxes.settings.manage and name in NAMES:
             return await manage(self._sandboxes, name, arguments)
         await check_offered(self._sandboxes, name)
+        bound = self._replies.bound(context.meta)
         box = await self._sandboxes.box()
         try:
             if "progress_token" not in (context.meta or {}):
-                return self._large.shorten(write_result(await box.call_tool(name, arguments)))
-            async with progress_reporter(context.session.report_progress) as receive:
-                return self._large.shorten(write_result(await box.call_tool(name, arguments, receive)))
+                result = await box.call_tool(name, arguments)
+            else:
+                async with progress_reporter(context.session.report_progress) as receive:
+                    result = await box.call_tool(name, arguments, receive)
+            return await self._replies.write(box, result, bound, lambda: has_output_schema(self._sandboxes, name))
         except GONE:
             await self._sandboxes.lost(box)
             raise

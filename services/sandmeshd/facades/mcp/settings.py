@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from sandmesh.inputs import Options
+from sandmesh.replies import REPLY_CHARACTERS
 from sandmeshd.facades import http
 
 
@@ -50,6 +51,9 @@ class AdapterSettings(BaseModel):
 
     manage: bool = False
     """Whether there are tools that list, make, switch and end sandboxes."""
+
+    reply_characters: int = Field(default=REPLY_CHARACTERS, ge=1)
+    """The most characters of text that a model is sent for one call; a call's `_meta` may set another number."""
 
     eager: bool = False
     """Whether the sandbox is made when the client connects, and not at the first call."""

@@ -39,6 +39,11 @@ async def check_offered(sandboxes: SessionSandboxes, name: str) -> None:
         raise ToolNotFound(f"{name!r} is not offered to MCP clients: list the tools", {"tool": name})
 
 
+async def has_output_schema(sandboxes: SessionSandboxes, name: str) -> bool:
+    """Return whether a tool declares what its structured results are like, as a server inside may."""
+    return any(one.output_schema is not None for one in await _of_sandbox(sandboxes) if one.name == name)
+
+
 async def _of_sandbox(sandboxes: SessionSandboxes) -> list[types.Tool]:
     offered_groups = SANDBOX_TYPES.get(sandboxes.settings.sandbox_type)
     settings = sandboxes.settings
