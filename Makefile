@@ -1,12 +1,13 @@
 # Everything a person or a continuous integration runs here. Each target sets up what it needs in .venv by itself.
 #   make demo             a job that an agent does, in real sandboxes; with ARGS=--browser in a browser
-#   make test ARGS=...    the tests; ARGS goes to pytest
+#   make test ARGS=...    the tests; ARGS goes to pytest, and WORKERS=3 runs files side by side in three processes
 #   make mutants          removes protections one by one: a named test must notice each
 #   make fuzz             random input for every public RPC and for parsers of bytes from sandboxes
 #   make check            formatting, lints, types, import rules, protos
 # PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).
 
 ARGS ?=
+WORKERS ?= 0
 VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -22,7 +23,7 @@ demo: set-up-local
 	@$(VENV)/python examples/demo.py $(ARGS)
 
 test: set-up-dev
-	@$(VENV)/python -m pytest $(ARGS)
+	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 # The tests without those that break things on purpose, which are the slow ones.
 faults-free: set-up-dev
