@@ -1,4 +1,4 @@
-"""What README, quickstart and the page of frameworks show is run: their Python is in examples/; links lead somewhere."""
+"""What README, quickstart and the page of frameworks show is run, as files in examples/; links lead somewhere."""
 
 from __future__ import annotations
 
