@@ -78,6 +78,8 @@ class Calls:
             nonlocal failing
             if event == "return":
                 did = _how_it_ended(frame, failing)
+                if did == "answered" and _is_failure(argument):
+                    did = "raised"
                 for place in places:
                     if did == "answered" or (did and self.did[place] != "answered"):
                         self.did[place] = did
@@ -96,6 +98,11 @@ def _how_it_ended(frame: FrameType, failing: bool) -> str:
     if failing:
         return "raised"
     return "" if frame.f_code.co_flags & inspect.CO_COROUTINE else "answered"
+
+
+def _is_failure(result: object) -> bool:
+    """Return whether a result is a text about a failure: AgentScope's client returns one in place of a value."""
+    return isinstance(result, str) and result.startswith("Error: HTTP")
 
 
 def _load(path: str) -> Any:

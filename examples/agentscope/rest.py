@@ -45,9 +45,17 @@ with FilesystemSandbox(**mesh) as box:
     assert "2" in text_of(box.read_multiple_files(["folder/one", "folder/two"]))
     assert "size" in text_of(box.get_file_info("folder/two"))
     assert "/workspace" in text_of(box.list_allowed_directories())
-    box.add_mcp_servers(SERVERS)
-    assert "echo" in str(box.list_tools())
+    assert box.add_mcp_servers(SERVERS) == "OK"
+    assert "echo" in box.list_tools()["echo"]
+    assert box.list_tools("echo").keys() == {"echo"}
     assert text_of(box.call_tool("echo", {"text": "hello"})) == "echo: hello"
+    # Adding them again changes nothing, and one that does not start is named.
+    assert box.add_mcp_servers(SERVERS) == "OK"
+    assert box.add_mcp_servers(SERVERS, overwrite=True) == "OK"
+    failed = box.add_mcp_servers({"mcpServers": {"broken": {"command": "python3", "args": ["-c", "exit(3)"]}}})
+    assert failed["isError"], failed
+    assert "broken" in text_of(failed)
+    assert text_of(box.call_tool("echo", {"text": "still"})) == "echo: still"
 
 # Without a block.
 box = BaseSandbox(**mesh)
@@ -62,7 +70,8 @@ async def use_async() -> None:
         assert (await box.get_info_async())["sandbox_type"].startswith("base")
         assert "run_shell_command" in str(await box.list_tools_async())
         assert text_of(await box.call_tool_async("run_ipython_cell", {"code": "print(2)"})) == "2\n"
-        await box.add_mcp_servers_async(SERVERS)
+        assert await box.add_mcp_servers_async(SERVERS) == "OK"
+        assert text_of(await box.call_tool_async("echo", {"text": "twin"})) == "echo: twin"
         assert text_of(await box.run_shell_command("echo 3")) == "3\n"
         files = box.fs
         await files.mkdir_async("made")
@@ -82,7 +91,7 @@ async def use_async() -> None:
     assert await manager.stop_async(identity)
     assert await manager.start_async(identity)
     assert "run_shell_command" in str(await manager.list_tools_async(identity))
-    await manager.add_mcp_servers_async(identity, SERVERS)
+    assert await manager.add_mcp_servers_async(identity, SERVERS) == "OK"
     assert text_of(await manager.call_tool_async(identity, "echo", {"text": "on"})) == "echo: on"
     assert await manager.release_async(identity) is True
     created = await manager.create_async("base")
@@ -105,8 +114,8 @@ with tempfile.TemporaryDirectory() as folder:
     assert manager.fs_read(identity, "there") == "of this machine"
     asyncio.run(manager.fs_write_from_path_async(identity, "too", str(Path(folder, "local"))))
     assert manager.fs_read(identity, "too") == "of this machine"
-manager.add_mcp_servers(identity, SERVERS)
-assert "echo" in str(manager.list_tools(identity))
+assert manager.add_mcp_servers(identity, SERVERS) == "OK"
+assert text_of(manager.call_tool(identity, "echo", {"text": "by hand"})) == "echo: by hand"
 assert manager.get_info(identity)["sandbox_type"] == "base"
 manager.cleanup()
 assert "404" in str(manager.get_info(identity))

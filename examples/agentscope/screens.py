@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from agentscope_runtime.sandbox import BrowserSandbox, GuiSandbox, GuiSandboxAsync
+from agentscope_runtime.sandbox import BrowserSandbox, FilesystemSandbox, GuiSandbox, GuiSandboxAsync
 
 mesh = {"base_url": os.environ["BASE_URL"], "bearer_token": os.environ["BEARER_TOKEN"]}
 
@@ -20,6 +20,11 @@ with GuiSandbox(**mesh) as box:
     url = box.desktop_url
     assert url == box.desktop_url
     shown(url)
+
+with FilesystemSandbox(**mesh) as box:
+    assert box.get_info()["sandbox_type"] == "filesystem"
+    assert box.list_directory(".")["isError"] is False
+    shown(box.desktop_url)
 
 with BrowserSandbox(**mesh) as box:
     page = box.browser_navigate("about:blank")

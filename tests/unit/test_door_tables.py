@@ -85,6 +85,9 @@ class Box:
         await asyncio.sleep(0)
         raise ValueError
 
+    def tells(self) -> str:
+        return "Error: HTTP 500 Server Error"
+
     def unused(self) -> None:
         pass
 
@@ -101,6 +104,7 @@ def test_what_a_method_did_is_told_by_how_its_calls_end() -> None:
     try:
         small.plain()
         large.catches()
+        small.tells()
         with suppress(ValueError):
             small.leaves()
         asyncio.run(small.awaits())
@@ -110,7 +114,11 @@ def test_what_a_method_did_is_told_by_how_its_calls_end() -> None:
     finally:
         sys.settrace(before)
     did = {name: what for (owner, name), what in calls.did.items() if owner == "Box"}
-    kinds = {"answered": "awaits catches plain", "raised": "fails fails_inside leaves", "not called": "unused wrapped"}
+    kinds = {
+        "answered": "awaits catches plain",
+        "raised": "fails fails_inside leaves tells",
+        "not called": "unused wrapped",
+    }
     assert did == {name: kind for kind, names in kinds.items() for name in names.split()}
     assert [name for (owner, name), what in calls.did.items() if owner == "LargeBox" and what != "not called"] == [
         "catches"

@@ -38,8 +38,11 @@ class SessionsAsync:
         """
         check_options(options)
         template = read_name("sandbox_type", sandbox_type)
+        spec = write_spec(template, options)
         slot = pb.SlotSpec(
-            spec=write_spec(template, options),
+            # Its place has the type's name also where the template is another.
+            slot=template if spec.template != template else "",
+            spec=spec,
             ttl=write_ttl(options.get("ttl")),
             idle_timeout=write_ttl(options.get("idle_timeout"), "idle_timeout"),
             batch=write_batch(options),

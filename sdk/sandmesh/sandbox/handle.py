@@ -131,8 +131,11 @@ class SandboxHandle:
         if self._attachment is None:
             with fork_lock:  # Calls need it, and the first one is not to wait for it.
                 import_module("sandmesh._tools.validation")
-            self._attachment = await attach(self._config)
+            self._attachment = await self._attach()
         return self
+
+    async def _attach(self) -> Attachment:
+        return await attach(self._config)
 
     async def close(self) -> None:
         """Release the sandbox if this box created it; closing twice changes nothing."""

@@ -122,6 +122,15 @@ async def test_reflection_describes_every_public_method(world: World, tmp_path: 
     assert re.findall(r"^(\S+) is a method:$", ran.printed, re.MULTILINE) == names
 
 
+async def test_reflection_describes_the_standard_services_that_it_lists(world: World, tmp_path: Path) -> None:
+    ask = 'grpcurl -plaintext -H "authorization: Bearer $SANDMESH_TOKEN" "$SANDMESH_ADDRESS"'
+    ran = await run(world, ADA, tmp_path, "bash", "-c", f"{ask} list | grep ^grpc | xargs -n1 {ask} describe")
+    assert (ran.code, re.findall(r"^(\S+) is a service:$", ran.printed, re.MULTILINE)) == (
+        0,
+        ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"],
+    ), ran.printed
+
+
 @pytest.mark.parametrize(("who", "user", "same"), [(ADA, "", True), ("root", "", False), ("root", "carl", True)])
 async def test_the_same_ids_give_the_same_sandbox_only_with_a_user(
     world: World, tmp_path: Path, who: str, user: str, same: bool

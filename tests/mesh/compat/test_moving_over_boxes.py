@@ -142,6 +142,24 @@ images = [
 ]
 """
 
+DESKTOP = """
+import asyncio
+from urllib.request import urlopen
+from agentscope_runtime.sandbox import FilesystemSandbox, FilesystemSandboxAsync
+
+with FilesystemSandbox() as box:
+    kind, listed = box.sandbox_type, box.list_directory(".")
+    pages = [urlopen(box.desktop_url).read().decode()]
+
+
+async def main():
+    async with FilesystemSandboxAsync() as box:
+        return await asyncio.to_thread(lambda url: urlopen(url).read().decode(), await box.get_desktop_url_async())
+
+
+pages.append(asyncio.run(main()))
+"""
+
 
 @pytest.mark.filterwarnings("ignore:this blocks the running event loop:RuntimeWarning")
 async def test_boxes_of_a_service_have_the_old_names_and_end_with_it_unless_it_does_not_drain(
@@ -214,6 +232,15 @@ async def test_files_of_async_boxes_have_the_old_names(mesh: Mesh, old_paths: No
     assert files["removed"] == [None, None, False]
     assert isinstance(files["missing"][0], FileNotFoundError)
     assert files["missing"][1] is False
+
+
+@pytest.mark.needs("desktop")
+async def test_a_filesystem_sandbox_has_the_desktop_that_it_had_there(mesh: Mesh, old_paths: None) -> None:
+    shown = await asyncio.to_thread(run, DESKTOP)
+    assert shown["kind"] == "filesystem"
+    assert shown["listed"].is_error is False
+    for page in shown["pages"]:
+        assert "<title>Desktop</title>" in page
 
 
 def test_types_and_images_have_the_old_names(old_paths: None, monkeypatch: pytest.MonkeyPatch) -> None:

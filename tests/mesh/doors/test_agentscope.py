@@ -121,7 +121,7 @@ async def test_the_unmodified_package_shows_a_desktop_and_a_browser(world: World
     assert process.stdout is not None
     url = ""
     async with asyncio.timeout(300):
-        for title, colours in (("Desktop", 5), ("Browser", 1)):
+        for title, colours in (("Desktop", 5), ("Desktop", 5), ("Browser", 1)):
             url = (await process.stdout.readline()).decode().strip()
             async with world.http.get(url) as response:
                 assert f"<title>{title}</title>" in await response.text()
@@ -172,6 +172,47 @@ async def test_the_unmodified_package_uses_an_android_device(tmp_path_factory: p
                 process.stdin.write(b"next\n")
                 assert (await process.stdout.readline()).decode() == "every call answered\n"
                 await process.wait()
+
+
+async def test_each_method_answers_with_what_it_did(world: World) -> None:
+    token, program = await world.token("reader"), (Path(__file__).parents[1] / "mcp" / "mcp_program.py").read_text()
+    identity = (await world.call(token, "create", sandbox_type="base", meta={"session_ctx_id": "read"}))[1]["data"]
+
+    async def data(method: str, **arguments: Any) -> Any:
+        status, found = await world.call(token, method, identity=identity, **arguments)
+        assert status == 200, found
+        return found["data"]
+
+    servers = {"mcpServers": {"well": {"command": "python", "args": ["-c", program]}}}
+    broken = {"mcpServers": {"ill": {"command": "python", "args": ["-c", "exit(3)"]}}}
+    assert await data("add_mcp_servers", server_configs=servers) == "OK"
+    assert await data("add_mcp_servers_async", server_configs=servers) == "OK"
+    assert await data("add_mcp_servers", server_configs=servers, overwrite=True) == "OK"
+    assert "ill" in (failed := await data("add_mcp_servers", server_configs=broken))["content"][0]["text"]
+    assert failed["isError"] is True
+    assert "echo" in (await data("list_tools"))["well"]
+    assert (await data("list_tools", tool_type="well")).keys() == {"well"}
+    echo = await data("call_tool", tool_name="echo", arguments={"text": "said again"})
+    assert (echo["content"][0]["text"], echo["isError"]) == ("said again", False)
+    assert (await data("get_info"))["session_ctx_id"] == "read"
+    assert await data("check_health") is True
+    assert await data("get_session_mapping", session_ctx_id="read") == [identity]
+    assert await data("list_session_keys") == ["read"]
+    assert (await data("stop"), await data("get_status"), await data("start"), await data("get_status")) == (
+        True,
+        "paused",
+        True,
+        "running",
+    )
+    place = f"/proxy/{identity}/mcp/add_servers"
+    added = await world.send("POST", place, token, json={"server_configs": servers, "overwrite": True})
+    assert added == (200, "OK")
+    unfitting: list[dict[str, Any]] = [{}, {"mcpServers": {}}, {"mcpServers": ["well"]}, {"mcpServers": {"other": {}}}]
+    for unfit in unfitting:
+        status, found = await world.call(token, "add_mcp_servers", identity=identity, server_configs=unfit)
+        assert (status, bool(found["detail"])) == (400, True)
+    assert await data("release") is True
+    assert await data("list_session_keys") == []
 
 
 async def test_tokens_that_are_missing_or_wrong_are_401(world: World) -> None:

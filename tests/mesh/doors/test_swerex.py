@@ -80,6 +80,7 @@ async def test_keys_that_are_missing_or_wrong_are_401_at_every_route(world: Worl
                 status, found = await world.send("POST", f"{place}/{method}", token, json=BODIES.get(method, {}))
                 assert (status, isinstance(found["detail"], str)) == (401, True), method
         assert (await world.send("GET", "/is_alive", token))[0] == 401
+        assert (await world.send("GET", "/", token))[0] == 401
     # What a request with an id was answered is nobody else's, either.
     ada = await world.token("ada")
     assert (await world.post(ada, "x/execute", BODIES["execute"], "same-id"))[0] == 200
@@ -133,6 +134,8 @@ async def test_a_closed_runtime_begins_anew_and_a_lost_one_says_so(world: World)
         await client.sandboxes.kill(info.sandbox_id)
     status, found = await world.post(ada, "life/execute", BODIES["execute"])
     assert (status, found["swerexception"]["class_path"]) == (511, "swerex.exceptions.SwerexException")
+    for root in ("/", "/swerex/life/", "/swerex/base/life/"):
+        assert await world.send("GET", root, ada) == (200, {"message": "hello world"})
     status, found = await world.send("GET", "/swerex/life/is_alive", ada)
     assert (status, found["is_alive"], bool(found["message"])) == (200, False, True)
     assert await world.post(ada, "life/close") == (200, {})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import sandmesh
 from sandmesh import ToolResult
+from sandmesh.compat.agentscope_runtime import desktops
 from sandmesh.compat.agentscope_runtime.files import SandboxFS, SandboxFSAsync
 
 B = TypeVar("B", sandmesh.BaseSandbox, sandmesh.BaseSandboxAsync)
@@ -49,15 +50,24 @@ class BaseSandboxAsync(SandboxAsync, sandmesh.BaseSandboxAsync):
     """A sandbox with a Python kernel and a shell, for an event loop."""
 
 
-class FilesystemSandboxAsync(BaseSandboxAsync, sandmesh.FilesystemSandboxAsync):
-    """A sandbox with tools for files, for an event loop."""
+class _ShownAsync(BaseSandboxAsync):
+    """A sandbox of which people see something."""
+
+    async def get_desktop_url_async(self) -> str:
+        """Return `desktop_url`."""
+        url: str = await cast("Any", self).desktop_url
+        return url
 
 
-class BrowserSandboxAsync(BaseSandboxAsync, sandmesh.BrowserSandboxAsync):
+class FilesystemSandboxAsync(_ShownAsync, desktops.FilesystemSandboxAsync):
+    """A sandbox with tools for files and a desktop, for an event loop."""
+
+
+class BrowserSandboxAsync(_ShownAsync, sandmesh.BrowserSandboxAsync):
     """A sandbox with a browser, for an event loop."""
 
 
-class GuiSandboxAsync(BaseSandboxAsync, sandmesh.GuiSandboxAsync):
+class GuiSandboxAsync(_ShownAsync, sandmesh.GuiSandboxAsync):
     """A sandbox with a desktop, for an event loop."""
 
 
@@ -79,7 +89,9 @@ class BaseSandbox(Sandbox, sandmesh.BaseSandbox):
 
 
 class FilesystemSandbox(BaseSandbox, sandmesh.FilesystemSandbox):
-    """A sandbox with tools for files; two of them also accept the old names of their parameters."""
+    """A sandbox with tools for files and a desktop; two of the tools accept the old names of their parameters, too."""
+
+    twin_class: ClassVar[type[sandmesh.SandboxAsync]] = desktops.FilesystemSandboxAsync
 
     def edit_file(  # type: ignore[override]  # the old names of parameters
         self,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 from sandmesh import ToolResult
 from sandmesh._tools import TOOLS
 from sandmesh.inputs import Options
-from sandmesh.mesh import SandboxInfo
+from sandmesh.mesh import MeshAsync, SandboxInfo
 from sandmeshd.facades.agentscope.boxes import SECONDS, Boxes
 from sandmeshd.facades.agentscope.desktop import Desktops
 from sandmeshd.facades.answers import RequestError
@@ -18,6 +19,12 @@ from sandmeshd.facades.clients import MeshClients
 
 LABEL: Final = "agentscope"
 """Marks the sandboxes of this door; its value is their session."""
+
+KIND: Final = "agentscope-type"
+"""The type of a sandbox that has another template; only the sandbox's owner could have set it."""
+PLAIN: Final = "filesystem"
+WITH_DESKTOP: Final = "gui"
+"""What `filesystem` has and a desktop, as the type has there: it starts when it is first asked for."""
 
 LEASE_SECONDS: Final = 7 * 86_400.0
 _RENAMED: Final = {"dryRun": "dry_run", "excludePatterns": "exclude_patterns"}
@@ -34,6 +41,7 @@ class Methods:
         self._boxes = boxes
         self._desktops = desktops
         self._idle_seconds = idle_seconds
+        self._desktop_ready = False
 
     async def create_from_pool(
         self, token: str, sandbox_type: str | None = None, meta: dict[str, Any] | None = None
@@ -60,6 +68,8 @@ class Methods:
             options["env"] = environment
         kind = (sandbox_type or "base").removesuffix("_async")
         async with self._clients.client(token) as mesh:
+            if kind == PLAIN and await self._has_desktop(mesh):
+                options["template"], options["labels"] = WITH_DESKTOP, {LABEL: session, KIND: kind}
             made = await mesh.sessions.connect(session, sandbox_type=kind, **options)
             if kind in made.sandboxes:
                 return made.sandboxes[kind]
@@ -125,8 +135,24 @@ class Methods:
     async def add_mcp_servers(
         self, token: str, identity: str, server_configs: dict[str, Any], overwrite: bool = False
     ) -> Any:
-        """Add MCP servers to a sandbox."""
-        return await (await self._boxes.box(token, identity)).add_mcp_servers(server_configs, overwrite)
+        """Add MCP servers to a sandbox, as its own server does: "OK", or a result that names those that failed.
+
+        Without `overwrite` a server that is there stays as it is, so that a program may add its servers again.
+
+        Raises:
+            RequestError: A configuration does not fit.
+        """
+        servers = _servers(server_configs)
+        box = await self._boxes.box(token, identity)
+        if not overwrite:
+            present = {server.name for server in await box.list_mcp_servers()}
+            servers = {name: config for name, config in servers.items() if name not in present}
+        added = await box.add_mcp_servers({"mcpServers": servers}, overwrite) if servers else []
+        failed = [f"{server.name} ({server.error})" for server in added if server.state == "FAILED"]
+        if not failed:
+            return "OK"
+        text = f"Failed to initialize server: {'; '.join(failed)}"
+        return {"meta": None, "content": [{"type": "text", "text": text}], "isError": True}
 
     async def get_session_mapping(self, token: str, session_ctx_id: str) -> list[str]:
         """Return the ids of a session's sandboxes."""
@@ -135,6 +161,12 @@ class Methods:
     async def list_session_keys(self, token: str) -> list[str]:
         """Return the sessions that have sandboxes."""
         return list(dict.fromkeys(info.labels[LABEL] for info in await self._own(token)))
+
+    async def _has_desktop(self, mesh: MeshAsync) -> bool:
+        if not self._desktop_ready:
+            found = [one for one in await mesh.templates.list() if one.name == WITH_DESKTOP]
+            self._desktop_ready = any(node.prepared for one in found for node in one.nodes)
+        return self._desktop_ready
 
     async def _own(self, token: str) -> list[SandboxInfo]:
         async with self._clients.client(token) as mesh:
@@ -154,7 +186,7 @@ class Methods:
 
 def describe(info: SandboxInfo) -> dict[str, Any]:
     """Return a sandbox as a container of the old server; it has no address of its own."""
-    session = info.labels.get(LABEL, info.session_key)
+    session, kind = info.labels.get(LABEL, info.session_key), info.labels.get(KIND, info.template)
     return {
         "session_id": info.sandbox_id,
         "container_id": info.sandbox_id,
@@ -165,10 +197,10 @@ def describe(info: SandboxInfo) -> dict[str, Any]:
         "storage_path": None,
         "runtime_token": None,
         # Clients look for the type's name in it.
-        "version": f"agentscope/runtime-sandbox-{info.template}:latest",
+        "version": f"agentscope/runtime-sandbox-{kind}:latest",
         "meta": {"session_ctx_id": session},
         "timeout": int(SECONDS),
-        "sandbox_type": info.template,
+        "sandbox_type": kind,
         "state": "running",
         "session_ctx_id": session,
         "last_active_at": None,
@@ -178,6 +210,18 @@ def describe(info: SandboxInfo) -> dict[str, Any]:
         "recycle_reason": None,
         "redirect_to": None,
     }
+
+
+def _servers(configs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the servers of a client's configuration by name.
+
+    Raises:
+        RequestError: It holds none.
+    """
+    servers: object = configs.get("mcpServers")
+    if not isinstance(servers, dict) or not servers:
+        raise RequestError(400, 'server_configs is {"mcpServers": {NAME: {"command": ...}}}, with one server at least')
+    return cast("dict[str, Any]", servers)
 
 
 def _plain(result: ToolResult) -> Any:

@@ -39,6 +39,8 @@ class Door:
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
         router = application.router
+        for path in ("/", PREFIX + "/{name}/", PREFIX + "/{template}/{name}/"):
+            router.add_get(path, self._root)
         for base in ("", PREFIX + "/{name}", PREFIX + "/{template}/{name}"):
             router.add_get(f"{base}/is_alive", self._alive)
             for method in METHODS:
@@ -49,6 +51,14 @@ class Door:
     async def close(self) -> None:
         """Close what is open; the sandboxes stay."""
         await self._runtimes.close()
+
+    async def _root(self, request: web.Request) -> web.Response:
+        """Return what SWE-ReX's own server says at its root, by which programs see that one is there."""
+        try:
+            await self._place(request)
+        except (RequestError, SandmeshError) as error:
+            return response_of(error)
+        return web.json_response({"message": "hello world"})
 
     async def _alive(self, request: web.Request) -> web.Response:
         try:
