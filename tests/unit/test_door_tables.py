@@ -34,7 +34,9 @@ def test_the_page_of_a_door_has_the_table_of_the_versions_that_are_tested(client
 def test_the_tables_are_made_with_the_packages_that_the_tests_install() -> None:
     assert set(CLIENTS["e2b"].requirements) < set(test_e2b_clients.CLIENTS)
     assert CLIENTS["agentscope"].requirements == (test_agentscope.PACKAGE,)
-    tests = "".join((ROOT / "tests" / "mesh" / f"test_{name}.py").read_text() for name in ("swerex", "sandboxfusion"))
+    tests = "".join(
+        (ROOT / "tests" / "mesh" / "doors" / f"test_{name}.py").read_text() for name in ("swerex", "sandboxfusion")
+    )
     for name in ("swerex", "sandboxfusion"):
         assert f'"{CLIENTS[name].requirements[0]}"' in tests
     for one in CLIENTS.values():
