@@ -12,7 +12,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench stubs format clean set-up-local set-up-dev
+.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench stubs format hooks clean set-up-local set-up-dev
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -81,6 +81,10 @@ bench: set-up-dev
 
 stubs: set-up-dev
 	@$(VENV)/python scripts/generate_stubs.py
+
+# Lets git check the subject of each commit (scripts/commit_messages.py).
+hooks:
+	@git config core.hooksPath scripts/hooks
 
 format: set-up-dev
 	@$(VENV)/ruff check --fix --quiet . || true

@@ -37,6 +37,7 @@ def checks() -> dict[str, Sequence[str]]:
         "formatting": ("ruff", "format", "--check", "."),
         "proto lint": ("buf", "lint"),
         "proto formatting": ("buf", "format", "--diff", "--exit-code"),
+        "subjects of commits": ("python", "scripts/commit_messages.py", "--new"),
         "stubs are fresh": ("python", "scripts/generate_stubs.py", "--check"),
     }
     tag = last_release()
