@@ -13,9 +13,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from benchmarks.fleet.nodes import SimulatedNode
 from sandmesh.api.driver.v1 import driver_pb2
-from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.runtime.rpc.server import Registration, open_server
@@ -62,7 +61,7 @@ def _handler(servicers: Mapping[str, DriverServicer], name: str) -> grpc.RpcMeth
 
 
 @asynccontextmanager
-async def remote_nodes(names: Sequence[str], folder: Path) -> AsyncGenerator[Mapping[str, DriverClient]]:
+async def remote_nodes(names: Sequence[str], folder: Path) -> AsyncGenerator[Mapping[str, Driver]]:
     """Yield the nodes that are served in a folder, by their names, over one connection."""
     async with open_channel(_address(folder)) as channel:
         yield {name: RemoteDriver(cast("grpc.aio.Channel", _NodeChannel(channel, name))) for name in names}

@@ -133,6 +133,16 @@ class SimulatedNode:
         finally:
             self._subscribers.discard(queue)
 
+    async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
+        """Return a sandbox.
+
+        Raises:
+            SandboxNotFound: There is none of that id.
+        """
+        if request.sandbox_id not in self.sandboxes:
+            raise SandboxNotFound(request.sandbox_id)
+        return pb.InspectSandboxResponse(sandbox=self.sandboxes[request.sandbox_id])
+
     async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
         """List every sandbox."""
         del request

@@ -22,12 +22,12 @@ from benchmarks.fleet.node_server import remote_nodes
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmeshd.allocator import AllocatorSettings, open_allocator
-from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.auth.projects import Projects
 from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.gateway import GatewaySettings, open_gateway
 from sandmeshd.runtime.rpc.local_channel import local_channel
 from sandmeshd.runtime.rpc.registrations import audit_service, sandbox_service, session_service, token_service
@@ -119,7 +119,7 @@ def store_settings(folder: Path) -> StoreSettings:
 
 @asynccontextmanager
 async def open_services(
-    settings: AllocatorSettings, store: Store, drivers: Mapping[str, DriverClient], folder: Path, number: int
+    settings: AllocatorSettings, store: Store, drivers: Mapping[str, Driver], folder: Path, number: int
 ) -> AsyncGenerator[Services]:
     """Open an allocator, a broker and a gateway."""
     async with (

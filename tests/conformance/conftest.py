@@ -16,7 +16,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import TemplateBuildFailed
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state

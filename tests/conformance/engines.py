@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer

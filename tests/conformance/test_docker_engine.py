@@ -12,7 +12,7 @@ from scripts.capabilities_page import DRIVERS, EITHER
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.sandbox_end import watched
 from sandmeshd.drivers.engine.app import open_driver

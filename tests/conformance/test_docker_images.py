@@ -26,7 +26,7 @@ from sandmesh.errors import (
     TemplateBuildFailed,
     WrongState,
 )
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.images.build import DEBIAN

@@ -13,7 +13,7 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandboxLost, fault_of_end
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.conformance.sandbox_end import watched
 from sandmeshd.drivers.engine.app import open_driver

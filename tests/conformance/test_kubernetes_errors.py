@@ -10,7 +10,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import PoolExhausted, RuntimeUnavailable, SandboxStartFailed
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.sandbox_end import end_of, watched
 from sandmeshd.drivers.kubernetes.cluster.rights import needed_rights

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxStartFailed, TemplateBuildFailed
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.sandbox_end import end_of
 from sandmeshd.drivers.kubernetes import records

@@ -19,7 +19,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
 from sandmeshd.drivers.conformance.inside import run, run_cell

@@ -14,7 +14,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.agentlink.calls import AgentCall
 from sandmeshd.agentlink.connection import open_link
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.conformance.inside import Finished, run
 from sandmeshd.drivers.node.removal import remove_tree

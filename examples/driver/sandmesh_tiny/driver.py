@@ -12,7 +12,7 @@ from pydantic import Field
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import WrongState
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.requirements import check, limit_values
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.api.templates import template_info, template_of

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sandmeshd.allocator.app import open_allocator
-from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.servicer import SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
 
-__all__ = ["AllocatorSettings", "DriverClient", "SandboxServicer", "open_allocator"]
+__all__ = ["AllocatorSettings", "SandboxServicer", "open_allocator"]

@@ -23,7 +23,6 @@ from sandmeshd.allocator.maintenance.store_monitor import PROBE_SECONDS, StoreMo
 from sandmeshd.allocator.maintenance.sweep import MeshSweep
 from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore, update_gauges, update_usage
-from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.pause import PauseControl
@@ -37,6 +36,7 @@ from sandmeshd.allocator.secrets.specs import SecretSpecs
 from sandmeshd.allocator.servicer import Components, SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.sealer import Sealer
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, Observed, UsageGauges
 from sandmeshd.store import Store
 from sandmeshd.tenants.holdings import Holdings
@@ -50,7 +50,7 @@ _FINISH_SECONDS = 5.0
 async def open_allocator(
     settings: AllocatorSettings,
     store: Store,
-    drivers: Mapping[str, DriverClient],
+    drivers: Mapping[str, Driver],
     measured: Observed | None = None,
     broken: Mapping[tuple[str, str], SandmeshError] | None = None,
 ) -> AsyncGenerator[SandboxServicer]:

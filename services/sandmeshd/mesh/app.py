@@ -20,7 +20,7 @@ from sandmeshd.auth.service_identity import Identities, identity_required
 from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.facades.address import MeshAddress
 from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, open_gateway

@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument
 from sandmeshd.auth.stream_sealer import StreamSealer
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.decorators import WorkspaceKeeper, with_volumes

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES
-from sandmeshd.agent.mcp.manager.config import check_template_config
+from sandmeshd.contracts.mcp_config import check_template_config
 from sandmeshd.templates.model import Template
 
 

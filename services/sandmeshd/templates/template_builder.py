@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmeshd.agent.mcp.manager.config import check_template_config
+from sandmeshd.contracts.mcp_config import check_template_config
 from sandmeshd.templates.model import (
     TAKEN,
     WITH_PROGRAMS,

@@ -16,7 +16,6 @@ from sandmeshd.agent.mcp.client.result_blocks import blocks_of
 from sandmeshd.agent.mcp.client.tool_list import Listing
 from sandmeshd.agent.mcp.manager.client_process import CallMessages, ClientProcess
 from sandmeshd.agent.mcp.manager.clients import Clients
-from sandmeshd.agent.mcp.manager.config import ServerConfig
 from sandmeshd.agent.mcp.manager.requests import Refused
 from sandmeshd.agent.mcp.manager.server import Run, Server
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail
@@ -27,6 +26,7 @@ from sandmeshd.agent.tools.desktop.rfb import VERSION, ClientMessages
 from sandmeshd.agent.tools.training.instance import Instance
 from sandmeshd.agent.tools.viewers import BadMessage
 from sandmeshd.agent.userland import kernel_protocol
+from sandmeshd.contracts.mcp_config import ServerConfig
 from tests.fuzz.mutation import encoded, mutated, text, value, varied
 from tests.fuzz.target import Fault, Target, cuts
 

@@ -14,7 +14,7 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InternalError
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import AGENT, USER, Group, GroupLimits, Groups, remove_groups
 from sandmeshd.drivers.bubblewrap.cgroups.files import Mount, number

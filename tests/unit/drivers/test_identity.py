@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import RuntimeUnavailable, SandboxStartFailed
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.identity import Lease, Leases, check_range
 from sandmeshd.drivers.conformance.inside import run

@@ -12,7 +12,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost, SandboxNotFound, WrongState
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.cgroups.files import mounts, own_groups
 from sandmeshd.drivers.bubblewrap.pause import pause, resume

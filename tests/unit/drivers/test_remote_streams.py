@@ -13,7 +13,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1.sandbox_pb2 import SandboxSpec
 from sandmesh.errors import MeshUnavailable, RuntimeUnavailable
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.runtime.rpc.iteration import ended

@@ -10,7 +10,7 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
 from sandmeshd.allocator.nodes.circuit_breaker import CircuitBreaker
-from sandmeshd.allocator.nodes.driver_client import DriverClient
+from sandmeshd.contracts.driver import Driver
 
 log = structlog.get_logger()
 
@@ -23,7 +23,7 @@ class Node:
     """A running driver, and the info that it last reported; None until its first response."""
 
     name: str
-    client: DriverClient
+    client: Driver
     breaker: CircuitBreaker
     owners: dict[str, str]
     """The driver that each node id belongs to: the first that reported it."""

@@ -19,7 +19,6 @@ from sandmesh.errors import (
 )
 from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.nodes.circuit_breaker import CircuitBreaker
-from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.node_sample import draw
 from sandmeshd.allocator.nodes.template_preparations import TemplatePreparations
@@ -28,6 +27,7 @@ from sandmeshd.allocator.records.secret_reach import check_secret_hosts
 from sandmeshd.allocator.records.spec import normalized, spec_key
 from sandmeshd.allocator.records.template_limits import apply_template_limits
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.contracts.driver import Driver
 
 _DEVICE_TOOLS = "mobile"
 """The group of tools of templates whose sandboxes hold a device."""
@@ -46,9 +46,7 @@ class Placement:
 class Nodes:
     """The nodes of the mesh."""
 
-    def __init__(
-        self, drivers: Mapping[str, DriverClient], settings: AllocatorSettings, tasks: BackgroundTasks
-    ) -> None:
+    def __init__(self, drivers: Mapping[str, Driver], settings: AllocatorSettings, tasks: BackgroundTasks) -> None:
         self._owners: dict[str, str] = {}
         self._nodes = [
             Node(name, client, CircuitBreaker(settings.breaker_failures, settings.breaker_seconds), self._owners)

@@ -11,7 +11,7 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any, NamedTuple, cast
 
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.runtime.settings import PREFIX, Variable, variables_of

@@ -9,7 +9,7 @@ import grpc
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.driver.v1 import driver_pb2_grpc
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.runtime.rpc.iteration import ended
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.settings import check_no_host_files
 from sandmeshd.drivers.boxlite.boxes import open_boxes
 from sandmeshd.drivers.boxlite.driver import BoxliteDriver

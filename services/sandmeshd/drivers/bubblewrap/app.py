@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
 from sandmeshd.drivers.bubblewrap.arguments import View
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups

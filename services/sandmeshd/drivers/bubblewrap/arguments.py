@@ -19,7 +19,7 @@ NAMESPACES = (
 FOLDERS = ("/etc", "/home", "/opt", "/run")
 LINKS = {
     "/home/user": WORKSPACE,
-    "/opt/noVNC/utils/novnc_proxy": f"{AGENT}/sandmeshd/agent/userland/novnc/proxy.py",
+    "/opt/noVNC/utils/novnc_proxy": f"{AGENT}/sandmeshd/agent/userland/desktop/novnc_proxy.py",
 }
 """Where programs that were written for E2B's sandboxes find their files, and noVNC's server."""
 SOCKETS = "/run/agent"

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.settings import check_no_host_files
 from sandmeshd.drivers.clouds.driver import CloudDriver
 from sandmeshd.drivers.clouds.keys import MeshKeys

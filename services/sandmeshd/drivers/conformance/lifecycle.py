@@ -6,7 +6,7 @@ import asyncio
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, LeaseLost, SandboxLost, SandboxNotFound
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.assertions import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.conformance.sandbox_end import end_of, kill_init

@@ -11,7 +11,7 @@ from pathlib import Path
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.assertions import expect, expect_equal
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.conformance.subject import Subject

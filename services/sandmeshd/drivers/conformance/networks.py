@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument, SandboxNotFound
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.assertions import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.sandbox_end import watched

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import cast
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.assertions import expect
 from sandmeshd.drivers.conformance.subject import Subject
 

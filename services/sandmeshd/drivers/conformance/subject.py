@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.assertions import expect, expect_equal
 from sandmeshd.drivers.conformance.sandbox_end import NOTICE_SECONDS, end_of, kill_init, watched
 from sandmeshd.drivers.conformance.subject import Subject

@@ -12,7 +12,7 @@ from pathlib import Path
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, SandboxNotFound, SandmeshError, WorkspaceDirRefused
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.assertions import expect_equal, expect_error
 from sandmeshd.drivers.conformance.input_calls import carry
 from sandmeshd.drivers.conformance.inside import run

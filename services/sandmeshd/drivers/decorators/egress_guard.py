@@ -8,8 +8,8 @@ from contextlib import aclosing, asynccontextmanager
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, SandmeshError, SecretNotFound
-from sandmeshd.drivers.api.forwarder import ForwardingDriver
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
+from sandmeshd.contracts.driver_forwarder import ForwardingDriver
 from sandmeshd.drivers.decorators.kept_grants import Kept
 from sandmeshd.drivers.egress.devices.leases import GROUP, Devices
 from sandmeshd.drivers.egress.grants import is_open, policy_of

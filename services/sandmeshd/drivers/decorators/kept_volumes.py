@@ -15,8 +15,8 @@ import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import CapabilityMissing, NotFound, SandboxNotFound, SandmeshError
-from sandmeshd.drivers.api.forwarder import ForwardingDriver
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
+from sandmeshd.contracts.driver_forwarder import ForwardingDriver
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.api.volumes import volume_paths
 from sandmeshd.runtime.keyed_locks import KeyedLocks

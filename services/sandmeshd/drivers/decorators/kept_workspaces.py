@@ -14,8 +14,8 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
 from sandmeshd.agentlink.archives import packed, profile_packed, profile_unpacked, unpacked
 from sandmeshd.auth.stream_sealer import StreamSealer
-from sandmeshd.drivers.api.forwarder import ForwardingDriver
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
+from sandmeshd.contracts.driver_forwarder import ForwardingDriver
 from sandmeshd.storage import Snapshots
 
 log = structlog.get_logger()

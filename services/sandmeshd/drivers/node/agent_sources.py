@@ -29,7 +29,7 @@ PARTS = {
         "api/errors",
         "api/options",
     ),
-    "sandmeshd": ("__init__.py", "agent"),
+    "sandmeshd": ("__init__.py", "agent", "contracts/__init__.py", "contracts/mcp_config.py", "contracts/novnc"),
 }
 """Files and folders by the package that they are in."""
 

@@ -17,7 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from sandmesh.api.port.v1 import port_pb2
-from sandmeshd.agent.userland import novnc
+from sandmeshd.contracts import novnc
 from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.client import Tunnels
 from sandmeshd.gateway.ports.tokens import Target

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import tarfile
 
-from sandmeshd.agent.userland import novnc
+from sandmeshd.contracts import novnc
 
 INTEGRITY = "ucEJOx4T2avIRCleodk7YobZj5O2Ga2AeLfQ69A/yjG9HHba2+PDgwSkN3FttrmG+70ZGx21sElNFouK13RzyA=="
 """What the npm registry says of @novnc/novnc 1.7.0."""

@@ -23,10 +23,10 @@ from sandmeshd.agent.mcp.manager.client_process import (
     parse_listing,
 )
 from sandmeshd.agent.mcp.manager.clients import INTERNAL_ERROR, Clients, refusal
-from sandmeshd.agent.mcp.manager.config import ServerConfig
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail, plain
 from sandmeshd.agent.processes.spawner import Ended, Process
 from sandmeshd.agent.python.kernels import is_block
+from sandmeshd.contracts.mcp_config import ServerConfig
 
 IDLE: Final = "IDLE"
 STARTING: Final = "STARTING"

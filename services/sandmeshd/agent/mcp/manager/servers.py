@@ -18,10 +18,10 @@ from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import is_stopped, put, unless_stopped
 from sandmeshd.agent.mcp.manager.client_process import ClientContext, ClientProcess, start_client_process
 from sandmeshd.agent.mcp.manager.clients import Clients
-from sandmeshd.agent.mcp.manager.config import MAX_SERVERS, ServerConfig, read_config, read_template_config
 from sandmeshd.agent.mcp.manager.connection import Connection, read_capabilities
 from sandmeshd.agent.mcp.manager.server import READY, Server
 from sandmeshd.agent.processes.spawner import Processes
+from sandmeshd.contracts.mcp_config import MAX_SERVERS, ServerConfig, read_config, read_template_config
 
 if TYPE_CHECKING:
     from sandmesh._tools import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools

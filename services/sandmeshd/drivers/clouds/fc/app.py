@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.egress import Resolver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
 from sandmeshd.drivers.egress import Resolver
 from sandmeshd.drivers.engine.gvisor.runtime import check_runtime

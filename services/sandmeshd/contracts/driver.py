@@ -1,4 +1,8 @@
-"""The interface of drivers as the allocator calls them."""
+"""The interface of a driver: the RPCs of DriverService as methods, local or remote alike.
+
+The contract is the text of protos/sandmesh/api/driver/v1/driver.proto; every method raises the errors that it names,
+as the exceptions of sandmesh.errors.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from typing import Protocol
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 
 
-class DriverClient(Protocol):
-    """The part of a driver, local or remote, that the allocator uses."""
+class Driver(Protocol):
+    """The one place that knows a runtime."""
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Return what the driver is and can do."""
@@ -23,28 +27,24 @@ class DriverClient(Protocol):
         """Create a sandbox; return when its agent listens."""
         ...
 
-    async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
-        """Delete a sandbox and all that it left."""
-        ...
-
-    def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
-        """Stream every sandbox, then `synced`, then each change."""
-        ...
-
-    async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
-        """Install a fencing token in the agent, which refuses every lower one."""
+    async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
+        """Return what the runtime knows of a sandbox."""
         ...
 
     async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
-        """List every sandbox of a mesh that has left anything."""
+        """List every sandbox of a mesh of which anything is left."""
         ...
 
-    async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
-        """Freeze every process."""
+    async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
+        """Remove a sandbox and everything that belongs to it."""
         ...
 
-    async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
-        """Resume a paused sandbox."""
+    def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        """Send every sandbox, then `synced`, then each change."""
+        ...
+
+    async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
+        """Make the agent refuse every lower fencing token."""
         ...
 
     async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
@@ -52,7 +52,15 @@ class DriverClient(Protocol):
         ...
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
-        """Return the end of the log of agent and runtime."""
+        """Return the end of the output of agent and runtime."""
+        ...
+
+    async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
+        """Freeze every process."""
+        ...
+
+    async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
+        """Thaw a frozen sandbox."""
         ...
 
     async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
@@ -64,5 +72,5 @@ class DriverClient(Protocol):
         ...
 
     async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
-        """Delete a snapshot."""
+        """Remove a snapshot."""
         ...

@@ -1,6 +1,6 @@
-"""noVNC (https://novnc.com, MPL-2.0), the unmodified npm package with its licences in it, and a server of it.
+"""noVNC (https://novnc.com, MPL-2.0), the unmodified npm package with its licences in it.
 
-The gateway has it for the desktops' pages, and sandboxes for programs that expect noVNC's own server at /opt/noVNC.
+The gateway serves it in the pages of desktops, and sandboxes to programs that expect noVNC's own server at /opt/noVNC.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parents[3]))
 
 from sandmesh.shared.websocket import HeadBuffer, ProtocolError, WebSocketStream, accept_key, read_head  # noqa: E402
-from sandmeshd.agent.userland.novnc import modules  # noqa: E402
+from sandmeshd.contracts.novnc import modules  # noqa: E402
 
 _PAGES = {"/", "/vnc.html", "/vnc_lite.html", "/index.html"}
 _KINDS = {".html": "text/html", ".js": "text/javascript"}

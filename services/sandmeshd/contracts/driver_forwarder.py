@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.contracts.driver import Driver
 
 
 class ForwardingDriver(Driver):

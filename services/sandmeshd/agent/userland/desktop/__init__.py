@@ -1,0 +1,1 @@
+"""What desktops have beside user code."""

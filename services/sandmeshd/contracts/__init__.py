@@ -1,0 +1,1 @@
+"""What rooms agree on that may not import each other: the driver interface, and what agents and services both read."""
