@@ -27,7 +27,7 @@ COLUMNS: Final = ("rooms", "floors", "arrows", "upward", "circles")
 MODULE_NAME: Final = re.compile(r"sandmeshd?(\.\w+)+\.?")
 DRIVERS: Final = "sandmeshd.drivers"
 # What drivers share, and the suite that tests all of them; every other folder there is a driver's package.
-SHARED_BY_DRIVERS: Final = {"api", "conformance", "decorators", "egress", "engine", "node", "snapshots"}
+SHARED_BY_DRIVERS: Final = {"api", "conformance", "decorators", "egress", "node", "snapshots"}
 
 
 @dataclass(frozen=True)
