@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_ISOLATION = "services/sandmeshd/agent/userland/isolation.py"
+_ISOLATION = "services/sandmeshd/agent/userland/core/isolation.py"
 _SECCOMP = "services/sandmeshd/drivers/node/seccomp.py"
 _TAR = "sdk/sandmesh/shared/tar.py"
 

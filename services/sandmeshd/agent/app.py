@@ -31,7 +31,7 @@ from sandmeshd.agent.startup.deferred import Deferred
 from sandmeshd.agent.startup.first_call import FirstCall
 from sandmeshd.agent.startup.first_tools import FirstTools
 from sandmeshd.agent.tools.shell import Shell
-from sandmeshd.agent.userland import syscalls
+from sandmeshd.agent.userland.core import syscalls
 
 VERSION: Final = "0.1.0.dev0"
 _MAX_PROCESSES: Final = 512

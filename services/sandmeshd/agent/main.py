@@ -19,7 +19,7 @@ from importlib import import_module
 from types import ModuleType
 
 from sandmeshd.agent.processes.namespaces import fork_zygote
-from sandmeshd.agent.userland import isolation, syscalls
+from sandmeshd.agent.userland.core import isolation, syscalls
 
 TYPE_CHECKING = False  # as in syscalls
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from sandmeshd.agent.tools.browser.process import BrowserProcess
 from sandmeshd.agent.tools.desktop.rfb import VERSION, ClientMessages
 from sandmeshd.agent.tools.training.instance import Instance
 from sandmeshd.agent.tools.viewers import BadMessage
-from sandmeshd.agent.userland import kernel_protocol
+from sandmeshd.agent.userland.python import kernel_protocol
 from sandmeshd.contracts.mcp_config import ServerConfig
 from tests.fuzz.mutation import encoded, mutated, text, value, varied
 from tests.fuzz.target import Fault, Target, cuts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from sandmeshd.agent.userland.users import AGENT_ID
+from sandmeshd.agent.userland.core.users import AGENT_ID
 
 NAMES = ("config", "user", "tls")
 OWNED, SHARED = ("/home/sandbox", "/workspace"), ("/tmp", "/dev/shm")  # noqa: S108 - inside

@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from sandmeshd.agent.processes.namespaces import fork_zygote
-from sandmeshd.agent.userland import syscalls, users
+from sandmeshd.agent.userland.core import syscalls, users
 
 CONFIG, READY, LIFE, USER, TLS = "config", "ready", "life", "user", "tls"
 EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 
 from sandmeshd.agent.boot import service
 from sandmeshd.agent.processes.namespaces import control_sockets
-from sandmeshd.agent.userland import isolation, syscalls
-from sandmeshd.agent.userland.template_process import FURNISHED, NAMESPACES
+from sandmeshd.agent.userland.core import isolation, syscalls
+from sandmeshd.agent.userland.core.template_process import FURNISHED, NAMESPACES
 
 _OTHERS = (
     syscalls.CLONE_NEWNS

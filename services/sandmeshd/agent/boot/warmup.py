@@ -11,7 +11,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.shared import frames
 from sandmeshd.agent.boot import service
 from sandmeshd.agent.processes.namespaces import control_sockets
-from sandmeshd.agent.userland import syscalls
+from sandmeshd.agent.userland.core import syscalls
 
 _LISTEN = "/tmp/warm-up"  # noqa: S108 - the zygote's own file system in memory
 _TOKEN = "warm-up"  # noqa: S105 - of an agent that only its own child can reach

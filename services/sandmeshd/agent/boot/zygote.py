@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from sandmeshd.agent.processes.namespaces import PROGRAM
-from sandmeshd.agent.userland import heap, syscalls
+from sandmeshd.agent.userland.core import heap, syscalls
 
 NAME = "sandmesh-zygote"
 START_SECONDS = 60

@@ -16,7 +16,7 @@ from sandmeshd.agent.calls.control import CallSignals, SignalHandler, StopHandle
 from sandmeshd.agent.calls.event_log import EVENT_COST, EventLog
 from sandmeshd.agent.calls.spill import Disk, Spill
 from sandmeshd.agent.calls.stdin import Input
-from sandmeshd.agent.userland import content_blocks
+from sandmeshd.agent.userland.python import content_blocks
 
 CHUNK: Final = 64 << 10
 """The most bytes of output in one event."""

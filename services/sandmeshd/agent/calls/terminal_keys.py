@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Final
 
-from sandmeshd.agent.userland.process_table import others
+from sandmeshd.agent.userland.core.process_table import others
 
 _SIGNALS: Final = {
     termios.VINTR: signal.SIGINT,

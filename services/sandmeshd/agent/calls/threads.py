@@ -11,7 +11,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import Answer
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Handler
-from sandmeshd.agent.userland import content_blocks
+from sandmeshd.agent.userland.python import content_blocks
 
 
 def in_thread(function: Callable[[Any], Answer]) -> Handler:

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from sandmeshd.agent.userland.process_table import others
+from sandmeshd.agent.userland.core.process_table import others
 
 _LONGEST_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.001

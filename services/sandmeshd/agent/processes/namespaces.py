@@ -13,7 +13,7 @@ import json
 import os
 import socket
 
-from sandmeshd.agent.userland import isolation, syscalls, users
+from sandmeshd.agent.userland.core import isolation, syscalls, users
 
 TYPE_CHECKING = False  # as in syscalls; pathlib is as slow
 if TYPE_CHECKING:

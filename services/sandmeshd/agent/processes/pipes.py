@@ -13,7 +13,7 @@ from typing import Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call
-from sandmeshd.agent.userland import syscalls
+from sandmeshd.agent.userland.core import syscalls
 
 _MOST_PIPES: Final = 64
 _LARGE_PIPE: Final = 1 << 20

@@ -16,7 +16,7 @@ from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.spawner import Ended, Processes
 from sandmeshd.agent.python.kernels import Kernel
-from sandmeshd.agent.userland import kernel_protocol
+from sandmeshd.agent.userland.python import kernel_protocol
 
 R = TypeVar("R")
 MakeKernel = Callable[[], Coroutine[Any, Any, Kernel]]

@@ -18,7 +18,7 @@ from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.processes.pipes import OutputPipe, output_pipes
 from sandmeshd.agent.processes.spawner import Ended, Process, Processes
-from sandmeshd.agent.userland import kernel_protocol
+from sandmeshd.agent.userland.python import kernel_protocol
 
 _KNOWN: Final = frozenset(
     {

@@ -48,7 +48,7 @@ class ViewerMessages(Protocol):
 
 
 class PictureMessages:
-    """The messages of one viewer, which `sandmeshd.agent.userland.picture_stream` describes."""
+    """The messages of one viewer, which `sandmeshd.agent.userland.core.picture_stream` describes."""
 
     def __init__(self, allowed: Callable[[], bool]) -> None:
         self._allowed = allowed

@@ -15,7 +15,7 @@ def main() -> None:
     """Run the module. This package is found last, so that nothing beside it stands in for the template's own."""
     site = str(Path(__file__).parents[3])
     sys.path.append(site)
-    import_module(f"sandmeshd.agent.userland.{sys.argv[1]}").run(list(map(int, sys.argv[2:])), site)
+    import_module(f"sandmeshd.agent.userland.core.{sys.argv[1]}").run(list(map(int, sys.argv[2:])), site)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import struct
 from typing import Any, Final, cast
 
 from sandmesh.shared import frames
-from sandmeshd.agent.userland import kernel_protocol
+from sandmeshd.agent.userland.python import kernel_protocol
 
 MAX_HEAD: Final = 256 << 10
 MAX_MESSAGE: Final = kernel_protocol.MAX_PAYLOAD

@@ -22,7 +22,7 @@ from sandmeshd.agent.tools.browser.process import BrowserContext, BrowserProcess
 from sandmeshd.agent.tools.browser.profile import profile_services
 from sandmeshd.agent.tools.browser.view import HARMLESS, View
 from sandmeshd.agent.tools.recorder.trace import Step, Trace
-from sandmeshd.agent.userland import content_blocks, kernel_protocol
+from sandmeshd.agent.userland.python import content_blocks, kernel_protocol
 
 GROUP: Final = "browser"
 _MAX_STRUCTURED: Final = 1 << 20

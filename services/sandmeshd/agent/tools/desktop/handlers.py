@@ -32,7 +32,7 @@ from sandmeshd.agent.tools.desktop.actions import Actions
 from sandmeshd.agent.tools.desktop.screen import Screen
 from sandmeshd.agent.tools.desktop.view import View
 from sandmeshd.agent.tools.recorder.handlers import Recorder
-from sandmeshd.agent.userland import content_blocks
+from sandmeshd.agent.userland.python import content_blocks
 
 _COPY = 'printf %s "$1" | xclip -selection clipboard -in >/dev/null 2>&1'
 _PASTE = "xclip -selection clipboard -out -target UTF8_STRING 2>/dev/null || true"

@@ -26,7 +26,7 @@ from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.mobile.device import Device
 from sandmeshd.agent.tools.mobile.view import View
-from sandmeshd.agent.userland import content_blocks
+from sandmeshd.agent.userland.python import content_blocks
 
 _SWIPE_MILLISECONDS: Final = 300
 _HARMLESS: Final = frozenset({"get_screen_resolution", "get_screenshot"})

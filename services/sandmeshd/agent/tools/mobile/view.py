@@ -14,7 +14,7 @@ from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.tools.mobile.device import Device
 from sandmeshd.agent.tools.viewers import PictureMessages, Viewers
-from sandmeshd.agent.userland.picture_stream import PictureStream
+from sandmeshd.agent.userland.core.picture_stream import PictureStream
 
 HELD: Final = (
     "A person has taken over the device: its screen and keys wait for them. mobile_get_screenshot still works. Try "

@@ -9,7 +9,7 @@ from typing import Any
 from sandmeshd.agent.userland.browser.answer import Answer
 from sandmeshd.agent.userland.browser.session import BrowserSession
 from sandmeshd.agent.userland.browser.view_input import Input
-from sandmeshd.agent.userland.picture_stream import PictureStream
+from sandmeshd.agent.userland.core.picture_stream import PictureStream
 
 
 class View:

@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Final
 
-from sandmeshd.agent.userland import exception_report, kernel_protocol, output
+from sandmeshd.agent.userland.python import exception_report, kernel_protocol, output
 
 _STATUS_FD: Final = 63
 _ERRORS_FD: Final = 62

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sandmeshd.agent.userland import content_blocks, exception_report, kernel_protocol, output
+from sandmeshd.agent.userland.python import content_blocks, exception_report, kernel_protocol, output
 
 _START_SECONDS: Final = 60
 _LOOK_SECONDS: Final = 0.05

@@ -21,7 +21,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from sandmeshd.agent.userland import syscalls
+from sandmeshd.agent.userland.core import syscalls
 from sandmeshd.agent.userland.training import instance
 
 _MOST_BYTES: Final = 1 << 20

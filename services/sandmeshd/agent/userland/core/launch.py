@@ -12,7 +12,7 @@ import termios
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland import layer, syscalls, users
+from sandmeshd.agent.userland.core import layer, syscalls, users
 
 _HIGH = 200
 _NONE = 1 << 30

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from sandmeshd.agent.userland import syscalls
+from sandmeshd.agent.userland.core import syscalls
 
 AGENT_ID = 900
 """The uid and gid of agent and zygote; the image has a user of that id."""

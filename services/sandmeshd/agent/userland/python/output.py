@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from sandmesh.shared import frames
-from sandmeshd.agent.userland import kernel_protocol
+from sandmeshd.agent.userland.python import kernel_protocol
 
 
 class Channel:

@@ -23,8 +23,8 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland import heap, isolation, launch, syscalls
-from sandmeshd.agent.userland.zygote import Zygote, import_steps
+from sandmeshd.agent.userland.core import heap, isolation, launch, syscalls
+from sandmeshd.agent.userland.core.zygote import Zygote, import_steps
 
 NAMESPACES = ("user", "ipc", "uts", "net", "cgroup", "pid", "mnt")
 """In the order in which they are joined: joining the first grants the right to join the others."""

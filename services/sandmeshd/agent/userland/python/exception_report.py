@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sandmeshd.agent.userland import kernel_protocol
+from sandmeshd.agent.userland.python import kernel_protocol
 
 _LONGEST_VALUE = 8192
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland import launch, layer, syscalls, users, zygote
+from sandmeshd.agent.userland.core import launch, layer, syscalls, users, zygote
 
 _IDLE_MS = 1
 """For how long there was nothing to do when what programs need is imported."""

@@ -15,7 +15,8 @@ import warnings
 from importlib import import_module, invalidate_caches
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland import kernel_protocol, launch, layer, output, shell
+from sandmeshd.agent.userland.core import launch, layer
+from sandmeshd.agent.userland.python import kernel_protocol, output, shell
 
 IDLE_SECONDS = 0.4
 """How long a kernel that is not warm waits for its first cell before it warms up."""

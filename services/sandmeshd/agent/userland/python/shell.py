@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from sandmeshd.agent.userland import charts, content_blocks, exception_report, heap, output, tables
+from sandmeshd.agent.userland.core import heap
+from sandmeshd.agent.userland.python import charts, content_blocks, exception_report, output, tables
 
 if TYPE_CHECKING:
     # IPython is the template's, not the mesh's: type checkers see these in its place.

@@ -29,7 +29,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from sandmeshd.agent.userland import launch, syscalls
+from sandmeshd.agent.userland.core import launch, syscalls
 
 LARGEST_MESSAGE = 131_072
 _MOST_FDS = 4
@@ -291,7 +291,7 @@ def import_steps(site: str, *, warm: bool = True, later: bool = False) -> Iterat
         os.makedirs(os.environ.get("HOME", "/nonexistent/home"), mode=0o700, exist_ok=True)  # noqa: PTH103 - as below
     for name in ("inspect", "asyncio", "logging.config", "traitlets.config", "IPython.core.interactiveshell"):
         yield import_module(name)
-    kernels = import_module("sandmeshd.agent.userland.kernel")
+    kernels = import_module("sandmeshd.agent.userland.python.kernel")
     _forget(site)
     gc.enable()
     gc.freeze()

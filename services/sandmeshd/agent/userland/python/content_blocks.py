@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sandmeshd.agent.userland import charts, kernel_protocol
+from sandmeshd.agent.userland.python import charts, kernel_protocol
 
 IMAGES: Final = ("image/png", "image/jpeg")
 SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "application/json", "image/svg+xml", *IMAGES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sandmeshd.agent.userland import syscalls
+from sandmeshd.agent.userland.core import syscalls
 
 _QUIET = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
 _SETTINGS = ("/proc/sys", "/proc/pressure")
