@@ -146,7 +146,7 @@ def test_an_entry_point_that_gives_no_driver_is_named(install: Install, names: d
         find_driver("tiny")
 
 
-@pytest.mark.parametrize("path", ["sandmeshd.mesh.storage", "sandmeshd.drivers.docker", "sandmesh.shared.rpc"])
+@pytest.mark.parametrize("path", ["sandmeshd.mesh.storage", "sandmeshd.drivers.api.forwarder", "sandmesh.shared.rpc"])
 def test_a_private_path_of_before_is_an_ordinary_import_error(path: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=re.escape(f"No module named '{path}'")):
         import_module(path)
