@@ -10,7 +10,7 @@ import pytest
 
 FORK = """
 import os, resource, sys
-from sandmeshd.agent.userland import heap
+from sandmeshd.agent.userland.core import heap
 
 size, state = int(sys.argv[1]), sys.argv[2]
 kept = [bytes(size) for _ in range(200_000)]
@@ -28,7 +28,7 @@ os.wait()
 
 LOOKUPS = """
 import sys
-from sandmeshd.agent.userland import heap
+from sandmeshd.agent.userland.core import heap
 
 names = [f"name_{number}" for number in range(2_000)]
 kind = type("Kind", (), dict.fromkeys(names))

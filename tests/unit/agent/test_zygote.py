@@ -26,7 +26,7 @@ TWO = """
 import sys
 site, fd = sys.argv[1:]
 sys.path.append(site)
-from sandmeshd.agent.userland import container_zygote
+from sandmeshd.agent.userland.core import container_zygote
 container_zygote.run_two([int(fd)], site)
 """
 IGNORING_RESERVED = """
