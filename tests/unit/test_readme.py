@@ -1,4 +1,4 @@
-"""What README, quickstart and the page of frameworks show is run, as files in examples/; links lead somewhere."""
+"""Pages show what is run: their Python is that of files in examples/; links lead somewhere."""
 
 from __future__ import annotations
 

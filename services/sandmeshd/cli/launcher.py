@@ -44,4 +44,6 @@ def _explain(program: str, missing: str, extra: str | None) -> str:
     fix = f'pip install "sandmesh[{extra}]"'
     if extra == "server":
         fix += ', or "sandmesh[local]" to run a mesh on this machine'
-    return f"{program} needs the package {missing}, which is not installed: {fix}"
+    problem = import_module("sandmeshd.cli.packages").explain_package(program, missing, extra, fix)
+    # A module that is missing in a version that fits is missing in the installation.
+    return problem or f"{program} needs the package {missing}, which is not installed: {fix}"

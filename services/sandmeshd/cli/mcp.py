@@ -7,7 +7,6 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -16,6 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters
+from sandmeshd.cli.packages import explain_package
 from sandmeshd.cli.run.sandbox_options import SandboxOptions
 from sandmeshd.cli.terminal.connection import ConnectionOptions, own_user
 from sandmeshd.cli.terminal.lifetime import run_command, run_service
@@ -175,11 +175,12 @@ def adapter_settings(
 
     Raises:
         InvalidArgument: Two options exclude each other.
-        RuntimeUnavailable: The package of the adapter is not installed.
+        RuntimeUnavailable: The package of the adapter is not installed, or of another version.
     """
     configure_logging(adapter.log_level)
-    if find_spec("mcp") is None:
-        raise RuntimeUnavailable(f"the MCP adapter is not installed: {INSTALL}", {"fix": INSTALL})
+    problem = explain_package("the MCP adapter", "mcp", "mcp", INSTALL)
+    if problem is not None:
+        raise RuntimeUnavailable(problem, {"fix": INSTALL})
     from sandmeshd.facades.mcp import AdapterSettings  # noqa: PLC0415 - as above
 
     bound = adapter.reply_characters

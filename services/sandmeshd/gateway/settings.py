@@ -7,28 +7,31 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, model_validator
 
+from sandmeshd.runtime.setting_types import ListenAddress, PortRange, WebUrl
 from sandmeshd.runtime.settings import Settings
+
+DOMAIN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$"
 
 
 class GatewaySettings(Settings):
     """Settings of one gateway."""
 
-    listen: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_LISTEN")
+    listen: tuple[ListenAddress, ...] = Field(default=(), validation_alias="SANDMESH_LISTEN")
     """Addresses beside the mesh's unix socket, as host:port; beyond loopback only with TLS and tokens."""
 
     share_ports: bool = False
     """Other processes listen at the same addresses: the system spreads connections over all."""
 
-    http_ports: tuple[int, int] | None = Field(default=None, validation_alias="SANDMESH_PORT_RANGE")
+    http_ports: PortRange = Field(default=None, validation_alias="SANDMESH_PORT_RANGE")
     """First and last of the ports that HTTP listens at one of, where `http_listen` states port 0, as [49152, 59152]."""
 
-    http_listen: tuple[str, ...] = Field(default=("127.0.0.1:0",), validation_alias="SANDMESH_HTTP_LISTEN")
+    http_listen: tuple[ListenAddress, ...] = Field(default=("127.0.0.1:0",), validation_alias="SANDMESH_HTTP_LISTEN")
     """Addresses for HTTP (health, ports of sandboxes) as host:port, loopback only; port 0 takes a free one."""
 
-    http_url: str | None = Field(default=None, validation_alias="SANDMESH_HTTP_URL")
+    http_url: WebUrl | None = Field(default=None, validation_alias="SANDMESH_HTTP_URL")
     """Where clients reach the HTTP listener when that is not its address, as https://host behind a TLS proxy."""
 
-    ports_domain: str | None = Field(default=None, validation_alias="SANDMESH_PORTS_DOMAIN")
+    ports_domain: str | None = Field(default=None, pattern=DOMAIN, validation_alias="SANDMESH_PORTS_DOMAIN")
     """A domain whose every name leads to the HTTP listener: exposed ports are then names of it, each its own origin."""
 
     url_secret: SecretStr | None = None
@@ -84,6 +87,7 @@ class GatewaySettings(Settings):
     def _both_of_tls(self) -> GatewaySettings:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError(
-                "a certificate needs its key: give tls_cert and tls_key (--tls-cert and --tls-key), or neither"
+                "a certificate needs its key: set SANDMESH_TLS_CERT and SANDMESH_TLS_KEY (--tls-cert and --tls-key), "
+                "or neither"
             )
         return self

@@ -28,6 +28,7 @@ from sandmeshd.mesh.doors import open_e2b
 from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.mesh.shutdown import Ending
+from sandmeshd.mesh.start_checks import check_addresses_free, check_not_running, check_templates
 from sandmeshd.mesh.sweep import remove, sweep_private
 from sandmeshd.mesh.url_doors import door_urls, open_url_doors
 from sandmeshd.runtime.listeners import Listeners
@@ -75,15 +76,17 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
     """Run a mesh until the block ends; `progress` receives what a first start builds (message, fraction from 0 to 1).
 
     Raises:
-        AlreadyExists: A mesh of that id runs already.
-        InvalidArgument: An address is open to others without what protects it, or a certificate cannot be used.
+        AlreadyExists: A mesh of that id runs already, or two templates have one name.
+        InvalidArgument: An address is open to others without what protects it, a certificate cannot be used, or a
+            setting names a template that does not exist.
+        MeshUnavailable: An address is in use.
         RuntimeUnavailable: The driver cannot work on this machine; the facts say what to do.
-        AlreadyExists: Two templates have one name.
 
     A template that cannot be made ready stops nothing: its sandboxes are refused, and it is tried again.
     """
     paths = settings.paths
     async with AsyncExitStack() as stack:
+        check_not_running(settings)
         paths.make()
         await sweep_private(settings)
         if settings.ephemeral:
@@ -92,8 +95,10 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         storage = settings.storage
         gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.gateway.listen))
         check_settings(gateway)
-        store = await stack.enter_async_context(open_store(settings.store))
+        check_addresses_free(settings)
         book = open_catalog(settings.extensions, settings.templates)
+        check_templates(settings, book)
+        store = await stack.enter_async_context(open_store(settings.store))
         bare = await stack.enter_async_context(open_driver(settings, book))
         driver = await stack.enter_async_context(with_storage(bare, storage, settings))
         broken = await _prepare(driver, book, progress)

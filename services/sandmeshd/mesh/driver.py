@@ -112,7 +112,7 @@ def settings_for(settings: MeshSettings, name: str, cls: type[Own]) -> Own:
     except ValidationError as error:
         by_path = {one.path: one.name for one in variables.values()}
         problems = "; ".join(
-            f"{_variable(problem['loc'], by_path)}: {problem['msg']}"
+            f"{_variable(problem['loc'], by_path)}: {problem['msg'].removeprefix('Value error, ')}"
             for problem in error.errors(include_url=False, include_input=False)
         )
         raise InvalidArgument(f"settings of the driver {name} do not fit: {problems}") from None

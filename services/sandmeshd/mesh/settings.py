@@ -19,6 +19,7 @@ from sandmeshd.facades.sandboxfusion.settings import SandboxfusionSettings
 from sandmeshd.facades.swerex.settings import SwerexSettings
 from sandmeshd.gateway import GatewaySettings
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
+from sandmeshd.runtime.setting_types import StoreUrl
 from sandmeshd.runtime.settings import PREFIX, Settings, Variable, nested, variables_of
 from sandmeshd.storage import StorageSettings
 from sandmeshd.store import StoreSettings
@@ -57,7 +58,7 @@ class MeshSettings(Settings):
     audit_entries: int = Field(default=10_000, ge=100)
     """About how many entries of the audit the store keeps."""
 
-    redis_url: SecretStr | None = None
+    redis_url: StoreUrl | None = None
     """A Redis or Valkey server (redis://, rediss://, unix://); none: an embedded one."""
 
     workers: int = Field(default=1, ge=1, le=64)

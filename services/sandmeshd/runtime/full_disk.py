@@ -13,6 +13,11 @@ from sandmesh.errors import RuntimeUnavailable
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
+def is_full(error: OSError) -> bool:
+    """Return whether there is no space left, or no quota."""
+    return error.errno in _FULL
+
+
 @contextmanager
 def full_disk_explained(directory: Path) -> Generator[None]:
     """Turn the lack of space into an error that says where.
@@ -23,7 +28,7 @@ def full_disk_explained(directory: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if not is_full(error):
             raise
         fix = f"free space below {directory}, or choose another directory"
         raise RuntimeUnavailable(f"the disk is full: {fix}", {"fix": fix}) from None

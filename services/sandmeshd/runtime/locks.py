@@ -54,7 +54,7 @@ def holder(path: Path) -> int | None:
         if is_free(path):
             return None
         return int(path.read_text())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError):
         return None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmesh.shared.paths import default_runtime_directory, default_state_directory, gateway_socket, mesh_runtime
+from sandmeshd.runtime.full_disk import is_full
 
 __all__ = ["LOCAL_NODE", "MeshPaths", "default_runtime_directory", "default_state_directory", "make_private"]
 
@@ -117,8 +118,27 @@ class MeshPaths:
         """Make the directories.
 
         Raises:
-            RuntimeUnavailable: One is another user's or open to others.
+            RuntimeUnavailable: One cannot be made, or is another user's or open to others.
+            OSError: The disk is full.
         """
+        try:
+            self._make()
+        except OSError as error:
+            if is_full(error):
+                raise
+            raise self._refused(error) from None
+
+    def _refused(self, error: OSError) -> RuntimeUnavailable:
+        path = Path(error.filename or self.state_root)
+        setting = "SANDMESH_WORKSPACES_DIRECTORY"
+        if path.is_relative_to(self.state_root) or self.state_root.is_relative_to(path):
+            setting = "SANDMESH_STATE_DIRECTORY"
+        elif path.is_relative_to(self.runtime_root) or self.runtime_root.is_relative_to(path):
+            setting = "SANDMESH_RUNTIME_DIRECTORY"
+        fix = f"choose another one by {setting}"
+        return RuntimeUnavailable(f"the directory {path} cannot be made: {error.strerror}: {fix}", {"fix": fix})
+
+    def _make(self) -> None:
         passable = 0o711 if os.geteuid() == 0 else 0o700
         for path in (self.state_root, self.cache, self.state_root / "meshes", self.state):
             make_private(path, passable)
@@ -141,10 +161,10 @@ def make_private(path: Path, mode: int) -> None:
     """Make a directory of this user's with a mode, or check the one that is there.
 
     Raises:
-        RuntimeUnavailable: It is another user's or open to others.
+        RuntimeUnavailable: It is another user's or open to others, or it cannot be made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=mode)
     except FileExistsError:
         found = path.lstat()

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sandmeshd.runtime.setting_types import check_number, check_text
 
 PREFIX = "SANDMESH_"
 OF_DERIVED = "*"
@@ -24,6 +26,18 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_text(cls, value: Any, info: ValidationInfo) -> Any:
+        check_text(value, cls.model_fields[str(info.field_name)])
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _check_number(cls, value: Any, info: ValidationInfo) -> Any:
+        check_number(value, str(info.field_name))
+        return value
 
     @classmethod
     def settings_customise_sources(

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import ByteSize, Field, SecretStr, model_validator
 
+from sandmeshd.runtime.setting_types import WebUrl
 from sandmeshd.runtime.settings import Settings
 
 Service = Literal["", "local", "s3", "oss", "gcs", "azblob"]
@@ -24,7 +25,7 @@ class StorageSettings(Settings):
     bucket: str = Field(default="", validation_alias="SANDMESH_STORAGE_BUCKET")
     """The bucket, or for azblob the container."""
 
-    endpoint: str = Field(default="", validation_alias="SANDMESH_STORAGE_ENDPOINT")
+    endpoint: WebUrl = Field(default="", validation_alias="SANDMESH_STORAGE_ENDPOINT")
     """The address of the object storage, where it is not the service's own."""
 
     region: str = Field(default="", validation_alias="SANDMESH_STORAGE_REGION")

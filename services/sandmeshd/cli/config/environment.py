@@ -140,7 +140,7 @@ def _validated(values: Mapping[str, object], raw: Mapping[str, RawValue]) -> Mes
     except ValidationError as error:
         by_path = {one.path: one.setting for one in all_variables().values()}
         problems = "; ".join(
-            f"{_variable(problem['loc'], by_path, raw)}{problem['msg']}"
+            f"{_variable(problem['loc'], by_path, raw)}{problem['msg'].removeprefix('Value error, ')}"
             for problem in error.errors(include_url=False, include_input=False)
         )
         raise InvalidArgument(f"settings do not fit: {problems}") from None

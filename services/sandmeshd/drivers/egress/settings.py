@@ -8,19 +8,20 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator
 
 from sandmesh.shared.hosts import normal_host
+from sandmeshd.runtime.setting_types import IndexUrl, check_proxy
 from sandmeshd.runtime.settings import Settings
 
 
 class PackageIndexes(Settings):
     """The indexes that the preset `packages` names, as the node's own clients are configured."""
 
-    pip: str = Field(default="", validation_alias="SANDMESH_PIP_INDEX_URL")
+    pip: IndexUrl = Field(default="", validation_alias="SANDMESH_PIP_INDEX_URL")
     """The index that the grant `packages` names; by default the one that pip is configured with here."""
 
-    pip_extra: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_PIP_EXTRA_INDEX_URLS")
+    pip_extra: tuple[IndexUrl, ...] = Field(default=(), validation_alias="SANDMESH_PIP_EXTRA_INDEX_URLS")
     """Further ones, as a JSON list; by default those that pip is configured with here."""
 
-    npm: str = Field(default="", validation_alias="SANDMESH_NPM_REGISTRY")
+    npm: IndexUrl = Field(default="", validation_alias="SANDMESH_NPM_REGISTRY")
     """The npm registry that the grant `packages` names; by default the one that npm is configured with here."""
 
 
@@ -80,4 +81,4 @@ class EgressSettings(Settings):
     @field_validator("proxy")
     @classmethod
     def _none_if_empty(cls, proxy: SecretStr | None) -> SecretStr | None:
-        return proxy if proxy is not None and proxy.get_secret_value() else None
+        return check_proxy(proxy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from sandmeshd.runtime.setting_types import ListenAddress
 from sandmeshd.runtime.settings import Settings
 
 
@@ -20,5 +21,5 @@ class E2bSettings(Settings):
     )
     """A domain whose every name leads here: E2B's clients then reach each port of a sandbox by a name of its own."""
 
-    listen: tuple[str, ...] = Field(default=("127.0.0.1:0",), validation_alias="SANDMESH_E2B_LISTEN")
+    listen: tuple[ListenAddress, ...] = Field(default=("127.0.0.1:0",), validation_alias="SANDMESH_E2B_LISTEN")
     """Addresses for HTTPS where there is a domain, as host:port, loopback only; port 0 takes a free one."""

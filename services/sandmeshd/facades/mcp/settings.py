@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from sandmesh.inputs import Options
 from sandmesh.replies import REPLY_CHARACTERS
 from sandmeshd.facades import http
+from sandmeshd.runtime.setting_types import ListenAddress
 
 
 class AdapterSettings(BaseModel):
@@ -78,7 +79,7 @@ class AdapterSettings(BaseModel):
 class HttpSettings(http.HttpSettings):
     """Where the adapter listens for HTTP, and who may use it."""
 
-    listen: tuple[str, ...] = ("127.0.0.1:8580",)
+    listen: tuple[ListenAddress, ...] = ("127.0.0.1:8580",)
     """Addresses as host:port; port 0 takes a free one."""
 
     largest_message: int = Field(default=1 << 20, ge=0)

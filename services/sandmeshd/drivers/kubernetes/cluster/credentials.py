@@ -97,7 +97,7 @@ async def _load_file(settings: KubernetesSettings, configuration: Any) -> tuple[
         loader = await LIBRARY.load_kube_config(
             config_file=joined, context=settings.context or None, client_configuration=configuration
         )
-    except (ConfigException, yaml.YAMLError, KeyError, OSError, ValueError) as error:
+    except (ConfigException, yaml.YAMLError, KeyError, OSError, TypeError, ValueError) as error:
         fix = "check it with: kubectl config view, and set SANDMESH_KUBERNETES_CONTEXT to a context that it has"
         raise RuntimeUnavailable(f"the kubeconfig {joined} cannot be used ({error}): {fix}", {"fix": fix}) from None
     if loader is None:

@@ -1,0 +1,91 @@
+"""Checks of a mesh's settings that need this machine: before its first start builds anything.
+
+What a setting alone cannot be is checked by its class.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Iterable
+
+from sandmesh.errors import AlreadyExists, InvalidArgument, MeshUnavailable
+from sandmeshd.mesh.settings import MeshSettings
+from sandmeshd.runtime.listeners import Listeners
+from sandmeshd.runtime.locks import holder
+
+
+def check_not_running(settings: MeshSettings) -> None:
+    """Refuse to start a mesh that runs already.
+
+    Raises:
+        AlreadyExists: It does; the message says where, and that the options of this start have no effect.
+    """
+    paths = settings.paths
+    pid = holder(paths.lock)
+    if pid is None:
+        return
+    tcp = [f"{host}:{port}" for host, port in sorted(Listeners(paths.listeners).all())]
+    addresses = ", ".join([f"unix://{paths.gateway}", *tcp])
+    fix = "use it as it is, end it with `sandmesh down` first, or choose another SANDMESH_MESH_ID"
+    message = (
+        f"the mesh {settings.mesh_id} runs already, as process {pid} at {addresses}; "
+        f"the options and settings of this start were not applied: {fix}"
+    )
+    raise AlreadyExists(message, {"mesh_id": settings.mesh_id, "pid": str(pid), "fix": fix})
+
+
+def check_templates(settings: MeshSettings, known: Collection[str]) -> None:
+    """Check the templates that settings name, and that there is room for the pools.
+
+    Raises:
+        InvalidArgument: There is no such template, or the pools exceed the limit of sandboxes.
+    """
+    allocator = settings.allocator
+    named = {
+        "SANDMESH_POOLS (--pool)": allocator.pools,
+        "SANDMESH_TEMPLATE_CAPACITIES": allocator.template_capacities,
+        "SANDMESH_SANDBOXFUSION_TEMPLATE": [settings.sandboxfusion_door.template],
+    }
+    for setting, names in named.items():
+        for name in names:
+            if name not in known:
+                raise InvalidArgument(f"{setting}: no such template: {name} (known: {', '.join(sorted(known))})")
+    total = sum(allocator.pools.values())
+    if total > allocator.capacity:
+        fix = "make the pools smaller or the limit larger"
+        limit = f"SANDMESH_MAX_SANDBOXES (--max-sandboxes) is {allocator.capacity}"
+        message = f"SANDMESH_POOLS (--pool) keeps {total} sandboxes ready, but {limit}: {fix}"
+        raise InvalidArgument(message, {"fix": fix})
+
+
+def check_addresses_free(settings: MeshSettings) -> None:
+    """Check that every TCP address can be listened at.
+
+    Raises:
+        InvalidArgument: A host is not one of this machine.
+        MeshUnavailable: Another process listens there.
+    """
+    gateway, e2b = settings.gateway, settings.e2b_door
+    _check_free("SANDMESH_LISTEN (--listen)", gateway.listen)
+    _check_free("SANDMESH_HTTP_LISTEN", gateway.http_listen)
+    if e2b.enabled and e2b.domain is not None:
+        _check_free("SANDMESH_E2B_LISTEN", e2b.listen)
+
+
+def _check_free(setting: str, addresses: Iterable[str]) -> None:
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except OSError as error:
+            message = f"{setting}: the host of {address} is not known here: {error.strerror or error}"
+            raise InvalidArgument(message, {"address": address}) from None
+        family, kind, _, _, sockaddr = found[0]
+        with socket.socket(family, kind) as probe:
+            # As the listeners themselves do: connections that have just ended do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(sockaddr)
+            except OSError as error:
+                message = f"{setting}: cannot listen at {address}: {error.strerror}; free it or choose another address"
+                raise MeshUnavailable(message, {"address": address}) from None
