@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target, stream_of
-from tests.fuzz.targets import archives, heads, links, requests, results, userland
+from tests.fuzz.targets import archives, doors, heads, links, requests, results, userland
 from tests.fuzz.worker import PLACE, Failure, Run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -27,6 +27,7 @@ PARSERS: Final[Mapping[str, Sequence[Target]]] = {
     "userland": userland.TARGETS,
     "results": results.TARGETS,
     "requests": requests.TARGETS,
+    "doors": doors.TARGETS,
 }
 """The parsers of bytes from sandboxes, and the public RPCs of a mesh, by the module that feeds them."""
 TARGETS: Final[Mapping[str, Target]] = {one.name: one for targets in PARSERS.values() for one in targets}

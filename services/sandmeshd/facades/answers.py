@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from aiohttp import web
@@ -52,4 +53,6 @@ def response_of(error: Exception) -> web.Response:
             status, message = 400, f"{error.filename or ''}: {error.strerror or error}".removeprefix(": ")
         case _:
             raise error
-    return web.json_response({"detail": message}, status=status)
+    after = error.retry_after if isinstance(error, SandmeshError) else None
+    headers = {} if after is None else {"Retry-After": str(max(1, math.ceil(after)))}
+    return web.json_response({"detail": message}, status=status, headers=headers)

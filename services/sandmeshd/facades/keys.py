@@ -1,19 +1,10 @@
-"""Checks keys against the mesh, and caches those that it takes."""
+"""Checks keys against the mesh, at each request: a key that was revoked a moment ago is refused."""
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections import OrderedDict
-from contextlib import suppress
-from typing import Final
-
+from sandmesh.mesh import PrincipalInfo
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.clients import MeshClients
-
-_SECONDS: Final = 10.0
-_MOST: Final = 10_000
-_NOBODY: Final = "sb_" + "0" * 16
 
 
 class KeyCheck:
@@ -21,25 +12,19 @@ class KeyCheck:
 
     def __init__(self, clients: MeshClients) -> None:
         self._clients = clients
-        self._valid: OrderedDict[bytes, float] = OrderedDict()
 
-    async def check(self, key: str, argument: str) -> None:
-        """Check the key of a request; `argument` is how its client is given one.
+    async def check(self, key: str, argument: str, *, using: bool = False) -> PrincipalInfo:
+        """Return the principal of a request's key; `argument` is how its client is given one.
 
         Raises:
-            RequestError: There is none.
+            RequestError: There is none, or it may only look and the request is `using` sandboxes.
             Unauthenticated: The mesh does not take it.
             SandmeshError: The mesh cannot be asked.
         """
         if not key:
             raise RequestError(401, f"a key is missing: give {argument}, a token of `sandmesh token create NAME`")
-        digest = hashlib.sha256(key.encode()).digest()
-        if time.monotonic() < self._valid.get(digest, 0.0):
-            return
         async with self._clients.client(key) as mesh:
-            # The least that only a valid token may ask.
-            with suppress(LookupError):
-                await mesh.sandboxes.get(_NOBODY)
-        while len(self._valid) >= _MOST:
-            self._valid.popitem(last=False)
-        self._valid[digest] = time.monotonic() + _SECONDS
+            principal = await mesh.whoami()
+        if using and principal.read_only:
+            raise RequestError(403, "the key is read-only, and this uses sandboxes: send another one")
+        return principal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
@@ -16,7 +16,9 @@ from sandmeshd.facades.agentscope.boxes import Boxes
 from sandmeshd.facades.agentscope.desktop import Desktops
 from sandmeshd.facades.agentscope.methods import Methods
 from sandmeshd.facades.answers import RequestError, response_of
+from sandmeshd.facades.bodies import read_object
 from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.keys import KeyCheck
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -42,6 +44,7 @@ class Door:
     """Answers AgentScope Runtime's SDK."""
 
     def __init__(self, clients: MeshClients, boxes: Boxes, desktops: Desktops, idle_seconds: float) -> None:
+        self._keys = KeyCheck(clients)
         self._boxes = boxes
         self._desktops = desktops
         self._methods = Methods(clients, boxes, desktops, idle_seconds)
@@ -64,7 +67,7 @@ class Door:
         first = [*parameters, ""][1]
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            token = bearer_token(request)
+            token = await self._admit(request)
             sent = await _arguments(request, first)
             values = {key: value for key, value in sent.items() if key in parameters}
             values.pop("token", None)
@@ -75,12 +78,18 @@ class Door:
 
         return answer
 
+    async def _admit(self, request: web.Request) -> str:
+        """Return the token of a request, once the mesh has taken it: nothing of a stranger's is parsed."""
+        token = bearer_token(request)
+        await self._keys.check(token, "bearer_token=...")
+        return token
+
     async def _files(self, request: web.Request) -> web.StreamResponse:
-        box = await self._boxes.box(bearer_token(request), request.match_info["identity"])
+        box = await self._boxes.box(await self._admit(request), request.match_info["identity"])
         return await workspace.answer(box, request)
 
     async def _runtime(self, request: web.Request) -> web.StreamResponse:
-        return await runtime.answer(self._methods, bearer_token(request), request)
+        return await runtime.answer(self._methods, await self._admit(request), request)
 
 
 @asynccontextmanager
@@ -115,13 +124,7 @@ async def _arguments(request: web.Request, first: str) -> dict[str, Any]:
     Raises:
         RequestError: It does not fit.
     """
-    try:
-        found: object = await request.json()
-    except ValueError:
-        raise RequestError(400, "the body is not JSON") from None
-    if not isinstance(found, dict):
-        raise RequestError(400, "the body is not an object")
-    values = cast("dict[str, Any]", found)
+    values = await read_object(request)
     if "args" in values:
         values.setdefault(first, values.pop("args"))
     for name, value in values.items():

@@ -49,7 +49,7 @@ class Desktops:
             await self._http.close()
 
     async def password(self, token: str, info: SandboxInfo) -> str | None:
-        """Return the password of a sandbox's page; None where there is nothing to see of it.
+        """Return the password of a sandbox's page; None where it has none, and for a token that may only look.
 
         Raises:
             SandmeshError: The sandbox is gone.
@@ -59,6 +59,9 @@ class Desktops:
         identity = info.sandbox_id
         known = self._passwords.get(identity)
         async with self._clients.client(token) as mesh:
+            if (await mesh.whoami()).read_only:
+                # Whoever has it uses the mouse and the keyboard.
+                return None
             live = {one.exposure_id for one in await mesh.ports.list(identity)}
             if known and (identity, known) in self._urls and self._urls[identity, known][1].exposure_id in live:
                 return known

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from sandmeshd.facades.agentscope.methods import Methods
 from sandmeshd.facades.answers import RequestError
+from sandmeshd.facades.bodies import read_object
 
 Route: TypeAlias = Callable[[Methods, str, str, dict[str, Any]], Awaitable[Any]]
 
@@ -27,7 +28,7 @@ async def answer(methods: Methods, token: str, request: web.Request) -> web.Stre
     if route is None:
         known = ", ".join(f"{method} {name}" for method, name in _ROUTES)
         raise RequestError(501, f"{request.method} {path}: of a sandbox's own server there are workspace/ and {known}")
-    found = await _body(request) if request.method == "POST" else {}
+    found = await read_object(request) if request.method == "POST" else {}
     return web.json_response(await route(methods, token, identity, found))
 
 
@@ -60,16 +61,6 @@ _ROUTES: Final[dict[tuple[str, str], Route]] = {
     ("POST", "mcp/call_tool"): _call_tool,
     ("POST", "mcp/add_servers"): _add_servers,
 }
-
-
-async def _body(request: web.Request) -> dict[str, Any]:
-    try:
-        found: object = await request.json()
-    except ValueError:
-        raise RequestError(400, "the body is not JSON") from None
-    if not isinstance(found, dict):
-        raise RequestError(400, "the body is not an object")
-    return cast("dict[str, Any]", found)
 
 
 def _text(found: dict[str, Any], name: str) -> str:

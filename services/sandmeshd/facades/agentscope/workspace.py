@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from aiohttp import BodyPartReader, web
 
@@ -11,10 +11,13 @@ from sandmesh import SandboxAsync
 from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.agentscope import entries
 from sandmeshd.facades.answers import RequestError
+from sandmeshd.facades.bodies import read_object
 
 Route: TypeAlias = Callable[[SandboxAsync, web.Request], Awaitable[web.StreamResponse]]
 
 _CHUNK: Final = 1 << 20
+_MOST_TOGETHER: Final = 64 << 20
+_MOST_PARTS: Final = 2_000
 _DEEPEST: Final = 1 << 31
 
 
@@ -53,12 +56,16 @@ async def _write(box: SandboxAsync, request: web.Request) -> web.StreamResponse:
 async def _write_many(box: SandboxAsync, request: web.Request) -> web.StreamResponse:
     paths: list[str] = []
     contents: list[bytes] = []
+    size = 0
     async for part in await request.multipart():
         if not isinstance(part, BodyPartReader):
             raise RequestError(400, "parts are paths and files")
         data = bytes(await part.read(decode=True))
+        size += len(data)
+        if size > _MOST_TOGETHER or len(paths) + len(contents) >= _MOST_PARTS:
+            raise RequestError(413, f"at most {_MOST_PARTS} parts of {_MOST_TOGETHER} bytes together: send several")
         if part.name == "paths":
-            paths.append(data.decode())
+            paths.append(data.decode(errors="replace"))
         elif part.name == "files":
             contents.append(data)
     if len(paths) != len(contents):
@@ -114,11 +121,7 @@ def _path(request: web.Request) -> str:
 
 
 async def _json(request: web.Request, *names: str) -> dict[str, str]:
-    try:
-        found: object = await request.json()
-    except ValueError:
-        raise RequestError(400, "the body is not JSON") from None
-    values = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    values = await read_object(request)
     if not all(isinstance(values.get(name), str) for name in names):
         raise RequestError(422, f"the body is an object with {' and '.join(names)}")
     return {name: str(values[name]) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,7 @@ from sandmesh.errors import Denied, Exhausted, NotFound
 from sandmeshd.facades.http import TokenCheck, bearer_token, serve_http
 from sandmeshd.facades.mcp.sessions import HttpSessions
 from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
+from sandmeshd.facades.shares import owner_of
 
 NAME = "the MCP adapter"
 PATH = "/mcp"
@@ -65,8 +67,9 @@ class McpApplication:
         request = Request(scope, receive)
         token = bearer_token(request)
         try:
-            await self._tokens.check(token)
-            await self._sessions.handle(token, request, send)
+            principal = await self._tokens.check(token)
+            owner = owner_of(principal) if principal is not None else ""
+            await self._sessions.handle(token, owner, request, send)
         except SandmeshError as error:
             await _refusal(error)(scope, receive, send)
 
@@ -79,8 +82,10 @@ def _refusal(error: SandmeshError) -> Response:
         return response
     if isinstance(error, NotFound):
         return error_response(404, error.message)
-    if isinstance(error, Exhausted):
-        return error_response(503, f"{error.reason}: {error.message}")
+    if isinstance(error, Exhausted) or error.retry_after is not None:
+        response = error_response(503, f"{error.reason}: {error.message}")
+        response.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after or 1)))
+        return response
     return error_response(502, error.message)
 
 

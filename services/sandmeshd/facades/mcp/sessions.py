@@ -12,13 +12,14 @@ import structlog
 from mcp.server.runner import serve_loop
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Send
 
-from sandmesh.errors import MeshUnavailable, NotFound, PoolExhausted
+from sandmesh.errors import MeshUnavailable, NotFound
 from sandmeshd.facades.mcp.event_store import RecentEvents
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.server import open_session_server
 from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
+from sandmeshd.facades.shares import Shares
 
 log = structlog.get_logger()
 
@@ -44,17 +45,18 @@ class HttpSessions:
         self._open: dict[str, _Session] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._shares = Shares("MCP sessions", http.max_sessions)
 
-    async def handle(self, token: str | None, request: Request, send: Send) -> None:
+    async def handle(self, token: str | None, owner: str, request: Request, send: Send) -> None:
         """Route a request to its session; one that names none opens one.
 
         Raises:
             NotFound: No such session is open for this token.
-            PoolExhausted: As many are open as may be.
+            MeshUnavailable: As many are open as may be, for this owner or in all, and none ended while it waited.
         """
         named = request.headers.get(MCP_SESSION_ID_HEADER)
         if named is None:
-            await self._handle_first(token, request.scope, request.receive, send)
+            await self._handle_first(token, owner, request, send)
             return
         session = self._open.get(named)
         if session is None or session.owner != _digest(token):
@@ -71,11 +73,10 @@ class HttpSessions:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    async def _handle_first(self, token: str | None, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle_first(self, token: str | None, owner: str, request: Request, send: Send) -> None:
         if self._closed:
             raise MeshUnavailable("the MCP adapter is shutting down")
-        if len(self._open) >= self._http.max_sessions:
-            raise PoolExhausted(f"{len(self._open)} MCP sessions are open, which is the most: end one, or wait")
+        await self._shares.acquire(owner)
         session_id = secrets.token_urlsafe(24)
         transport = StreamableHTTPServerTransport(
             session_id,
@@ -88,6 +89,7 @@ class HttpSessions:
         self._open[session_id] = _Session(transport, _digest(token), running)
         self._ending.add(running)
         running.add_done_callback(self._ending.discard)
+        running.add_done_callback(lambda _: self._shares.give(owner))
         await ready.wait()
         statuses: list[int] = []
 
@@ -97,7 +99,7 @@ class HttpSessions:
             await send(message)
 
         try:
-            await transport.handle_request(scope, receive, noting)
+            await transport.handle_request(request.scope, request.receive, noting)
         finally:
             # Only `initialize` opens a session: what was refused leaves nothing.
             if not statuses or statuses[0] >= 400:

@@ -13,11 +13,13 @@ from aiohttp import web
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.address import MeshAddress
 from sandmeshd.facades.answers import RequestError, response_of
+from sandmeshd.facades.bodies import Bodies
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.keys import KeyCheck
 from sandmeshd.facades.sandboxfusion.notebooks import run_cells
 from sandmeshd.facades.sandboxfusion.programs import Sandboxes
 from sandmeshd.facades.sandboxfusion.requests import RunCode, RunJupyter, read_request
+from sandmeshd.facades.shares import owner_of
 
 _MOST_BODY: Final = 64 << 20
 _DATASETS: Final = ("get_prompts", "get_prompt_by_id", "submit", "get_metrics", "get_metrics_function")
@@ -28,6 +30,7 @@ class Door:
 
     def __init__(self, clients: MeshClients, template: str) -> None:
         self._keys = KeyCheck(clients)
+        self._bodies = Bodies(_MOST_BODY)
         self._sandboxes = Sandboxes(clients, template)
 
     def add(self, application: web.Application) -> None:
@@ -39,12 +42,13 @@ class Door:
         for name in _DATASETS:
             router.add_post(f"/{name}", self._guarded(self._missing))
 
-    def _guarded(self, handler: Callable[[web.Request, str], Awaitable[dict[str, Any]]]) -> Any:
+    def _guarded(self, handler: Callable[[web.Request, str, bytes], Awaitable[dict[str, Any]]]) -> Any:
         async def answer(request: web.Request) -> web.Response:
             try:
                 key = _key(request)
-                await self._keys.check(key, "http://x:TOKEN@host:port as the endpoint")
-                return web.json_response(await handler(request, key))
+                principal = await self._keys.check(key, "http://x:TOKEN@host:port as the endpoint", using=True)
+                async with self._bodies.read(request, owner_of(principal)) as body:
+                    return web.json_response(await handler(request, key, body))
             except (RequestError, SandmeshError, OSError) as error:
                 if isinstance(error, ConnectionError):
                     raise
@@ -52,23 +56,21 @@ class Door:
 
         return answer
 
-    async def _run_code(self, request: web.Request, key: str) -> dict[str, Any]:
-        done = await self._sandboxes.run(key, read_request(RunCode, await _body(request)))
+    async def _run_code(self, _: web.Request, key: str, body: bytes) -> dict[str, Any]:
+        done = await self._sandboxes.run(key, read_request(RunCode, body))
         results = [one for one in (done.get("compile_result"), done.get("run_result")) if one]
         passed = all(one["status"] == "Finished" and one["return_code"] == 0 for one in results)
         return {"status": "Success" if passed else "Failed", "message": "", **done}
 
-    async def _run_jupyter(self, request: web.Request, key: str) -> dict[str, Any]:
-        done = await run_cells(self._sandboxes, key, read_request(RunJupyter, await _body(request)))
+    async def _run_jupyter(self, _: web.Request, key: str, body: bytes) -> dict[str, Any]:
+        done = await run_cells(self._sandboxes, key, read_request(RunJupyter, body))
         passed = done["driver"]["status"] == "Finished"
         return {"status": "Success" if passed else "Failed", "message": "", **done}
 
-    async def _languages(self, request: web.Request, key: str) -> dict[str, Any]:
-        del request
+    async def _languages(self, _: web.Request, key: str, __: bytes) -> dict[str, Any]:
         return {"languages": await self._sandboxes.languages(key)}
 
-    async def _missing(self, request: web.Request, key: str) -> dict[str, Any]:
-        del key
+    async def _missing(self, request: web.Request, _: str, __: bytes) -> dict[str, Any]:
         raise RequestError(501, f"{request.path}: this door runs code, and has no datasets")
 
 
@@ -93,12 +95,3 @@ def _key(request: web.Request) -> str:
         return base64.b64decode(value, validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
         return ""
-
-
-async def _body(request: web.Request) -> bytes:
-    whole = bytearray()
-    async for chunk in request.content.iter_any():
-        whole += chunk
-        if len(whole) > _MOST_BODY:
-            raise RequestError(413, f"a request has at most {_MOST_BODY} bytes")
-    return bytes(whole)

@@ -78,6 +78,8 @@ class Sandboxes:
                 missing = ", ".join(map(str, reply["missing"]))
                 fix = "SANDMESH_SANDBOXFUSION_TEMPLATE names the template that runs code"
                 raise RequestError(501, f"{request.language}: the sandboxes have no {missing}; {fix}")
+            if "refused" in reply:
+                raise RequestError(400, str(reply["refused"])[:1000])
             return {**reply, "executor_pod_name": box.sandbox_id}
 
 

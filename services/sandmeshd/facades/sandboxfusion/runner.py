@@ -34,8 +34,11 @@ def _perform(request: dict[str, Any]) -> dict[str, Any]:
     os.chdir(folder)
     for name, content in request["files"].items():
         path = Path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(content))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(base64.b64decode(content))
+        except OSError as error:
+            return {"refused": f"files: {name[:200]!r} cannot be written: {error.strerror}"}
     reply: dict[str, Any] = {"compile_result": None, "run_result": None, "files": {}}
     if request["compile"]:
         done = reply["compile_result"] = _run(request["compile"], b"", request["compile_timeout"])
@@ -86,9 +89,12 @@ def _fetch(names: list[str]) -> dict[str, str]:
     left = MOST_FETCHED
     for name in names:
         path = Path(name)
-        if path.is_file() and path.stat().st_size <= left:
-            left -= path.stat().st_size
-            found[name] = base64.b64encode(path.read_bytes()).decode()
+        # What cannot be read is left out, as what is not there.
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.stat().st_size <= left:
+                data = path.read_bytes()
+                left -= len(data)
+                found[name] = base64.b64encode(data).decode()
     return found
 
 

@@ -15,11 +15,15 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from sandmesh.errors import NotFound, SandboxLost, SandmeshError
 from sandmeshd.facades.address import MeshAddress
 from sandmeshd.facades.answers import RequestError, response_of
+from sandmeshd.facades.bodies import Bodies
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.keys import KeyCheck
+from sandmeshd.facades.shares import owner_of
 from sandmeshd.facades.swerex.errors import GuestError, RuntimeEnded, lost
+from sandmeshd.facades.swerex.places import Place
+from sandmeshd.facades.swerex.replies import Replies, Reply
 from sandmeshd.facades.swerex.requests import METHODS, read_request
-from sandmeshd.facades.swerex.runtimes import Place, Reply, Runtime, Runtimes
+from sandmeshd.facades.swerex.runtimes import Runtime, Runtimes
 
 PREFIX: Final = "/swerex"
 TEMPLATE: Final = "base"
@@ -27,6 +31,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _MOST_BODY: Final = 32 << 20
 _MOST_UPLOAD: Final = 1 << 30
 _PART: Final = 256 << 10
+_MOST_PARTS: Final = 16
 
 
 class Door:
@@ -35,6 +40,8 @@ class Door:
     def __init__(self, clients: MeshClients, idle_seconds: float) -> None:
         self._keys = KeyCheck(clients)
         self._runtimes = Runtimes(clients, idle_seconds)
+        self._replies = Replies()
+        self._bodies = Bodies(_MOST_BODY)
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
@@ -77,12 +84,18 @@ class Door:
             if method == "upload":
                 status, body = await self._reply(place, request, method, b"")
             else:
-                whole = await _body(request)
-                replies, request_id = self._runtimes.replies(place), request.headers.get("X-Request-ID", "")[:200]
-                status, body = await replies.reply(request_id, lambda: self._reply(place, request, method, whole))
+                status, body = await self._once(place, request, method)
         except (RequestError, SandmeshError) as error:
             return response_of(error)
         return web.Response(status=status, body=body, content_type="application/json")
+
+    async def _once(self, place: Place, request: web.Request, method: str) -> Reply:
+        async with self._bodies.read(request, place.owner) as whole:
+            request_id = request.headers.get("X-Request-ID", "")[:200]
+            if method == "close":
+                # A request that is repeated ends what is there then, which is nothing.
+                return await self._reply(place, request, method, whole)
+            return await self._replies.reply(place, request_id, lambda: self._reply(place, request, method, whole))
 
     async def _reply(self, place: Place, request: web.Request, method: str, body: bytes) -> Reply:
         try:
@@ -97,6 +110,7 @@ class Door:
 
     async def _answer(self, place: Place, request: web.Request, method: str, body: bytes) -> bytes:
         if method == "close":
+            self._replies.drop(place)
             await self._runtimes.end(place)
             return b"{}"
         if method == "upload":
@@ -108,19 +122,19 @@ class Door:
 
     async def _place(self, request: web.Request) -> Place:
         key = request.headers.get("X-API-Key", "").strip()
-        await self._keys.check(key, "auth_token=...")
+        principal = await self._keys.check(key, "auth_token=...", using=request.method != "GET")
         template, name = request.match_info.get("template", TEMPLATE), request.match_info.get("name", "default")
         for one in (template, name):
             if not _NAME.fullmatch(one):
                 raise RequestError(404, f"{one[:100]!r} is not a name: letters, digits and . _ -, at most 100")
-        return Place(key, template, name)
+        return Place(key, template, name, owner_of(principal))
 
     async def _upload(self, place: Place, request: web.Request) -> None:
         runtime, upload = await self._runtimes.runtime(place), uuid.uuid4().hex
         try:
             fields = await _receive(runtime, upload, request)
             await runtime.ask("upload_end", {"upload": upload, **fields})
-        except (RequestError, ValueError, ConnectionError) as error:
+        except (RequestError, ValueError, ConnectionError, web.HTTPException) as error:
             await runtime.ask("upload_drop", {"upload": upload})
             if isinstance(error, ValueError):
                 raise RequestError(400, f"upload: the body is damaged: {error}") from None
@@ -138,6 +152,8 @@ async def _receive(runtime: Runtime, upload: str, request: web.Request) -> dict[
             await _send(runtime, upload, part)
         else:
             fields[part.name or ""] = bytes(await part.read(decode=True)).decode(errors="replace")
+        if files + len(fields) > _MOST_PARTS:
+            raise RequestError(422, f"upload: at most {_MOST_PARTS} parts")
     if files != 1 or not fields.get("target_path"):
         raise RequestError(422, "upload: send one file, and its target_path")
     unzip = fields.get("unzip", "").lower() in ("true", "1", "on", "yes")
@@ -162,15 +178,6 @@ async def _parts(request: web.Request) -> MultipartReader:
         return await request.multipart()
     except (AssertionError, ValueError):
         raise RequestError(422, "upload: send multipart/form-data with file, target_path and unzip") from None
-
-
-async def _body(request: web.Request) -> bytes:
-    whole = bytearray()
-    async for chunk in request.content.iter_any():
-        whole += chunk
-        if len(whole) > _MOST_BODY:
-            raise RequestError(413, f"a request has at most {_MOST_BODY} bytes")
-    return bytes(whole)
 
 
 @asynccontextmanager

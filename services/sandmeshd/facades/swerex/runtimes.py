@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from sandmesh import SandboxAsync
@@ -15,52 +12,13 @@ from sandmesh.errors import NotFound, SandboxLost
 from sandmesh.inputs import Options
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.swerex.link import GuestLink, start_guest
+from sandmeshd.facades.swerex.places import Place
 
 LABEL: Final = "swerex"
 """Marks the sandboxes of this door; its value is the runtime's name."""
 
 LEASE_SECONDS: Final = 7 * 86_400.0
 CALL_SECONDS: Final = 60.0
-_REMEMBERED: Final = 64
-_MOST_BYTES: Final = 64 << 20
-
-Reply: TypeAlias = tuple[int, bytes]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Whose runtime it is, of which template, and what its client calls it."""
-
-    key: str
-    template: str
-    name: str
-
-
-class Replies:
-    """Replies by their requests' ids, so that a repeated request runs nothing twice; the oldest are forgotten."""
-
-    def __init__(self) -> None:
-        self._replies: OrderedDict[str, asyncio.Task[Reply]] = OrderedDict()
-
-    async def reply(self, request_id: str | None, make: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Return the reply to a request; one without an id is always made anew."""
-        task = self._replies.get(request_id) if request_id else None
-        if task is None:
-            task = asyncio.ensure_future(make())
-            if request_id:
-                self._replies[request_id] = task
-                self._forget_some()
-        # A client that leaves ends nothing: it may ask again.
-        return await asyncio.shield(task)
-
-    def _forget_some(self) -> None:
-        size = sum(_size(task) for task in self._replies.values())
-        for request_id, task in list(self._replies.items())[:-1]:
-            if len(self._replies) <= _REMEMBERED and size <= _MOST_BYTES:
-                return
-            if task.done():
-                size -= _size(task)
-                del self._replies[request_id]
 
 
 class Runtime:
@@ -99,20 +57,11 @@ class Runtimes:
         self._clients = clients
         self._idle_seconds = idle_seconds
         self._runtimes: dict[Place, Runtime] = {}
-        self._replies: OrderedDict[Place, Replies] = OrderedDict()
         self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
     def found(self, place: Place) -> Runtime | None:
         """Return a runtime that is in use."""
         return self._runtimes.get(place)
-
-    def replies(self, place: Place) -> Replies:
-        """Return the replies of a runtime."""
-        found = self._replies.setdefault(place, Replies())
-        self._replies.move_to_end(place)
-        while len(self._replies) > 1_000:
-            self._replies.popitem(last=False)
-        return found
 
     async def runtime(self, place: Place) -> Runtime:
         """Return a runtime, with a new sandbox where it has none.
@@ -158,8 +107,3 @@ class Runtimes:
             session.sandboxes[place.template], CALL_SECONDS, self._clients.address, bearer_token=place.key
         )
         return Runtime(await box.start(), self._idle_seconds)
-
-
-def _size(task: asyncio.Task[Reply]) -> int:
-    failed = not task.done() or task.cancelled() or task.exception() is not None
-    return 0 if failed else len(task.result()[1])

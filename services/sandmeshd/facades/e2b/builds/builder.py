@@ -27,6 +27,7 @@ from sandmeshd.facades.e2b.builds.uploads import Uploads
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest, find_home
 from sandmeshd.facades.e2b.marks import Marks
+from sandmeshd.facades.shares import Shares
 
 BUILD_SECONDS: Final = 3600
 """How long a build may take; its sandbox ends then, too."""
@@ -38,9 +39,24 @@ KEPT_SECONDS: Final = 3600
 
 MOST: Final = 500
 MOST_ENTRIES: Final = 20_000
+MOST_LOG_BYTES: Final = 1 << 20
+WAITING_SECONDS: Final = 900
+"""How long a build may wait for its files and its start."""
+
 LABEL: Final = "e2b-build"
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A build that is requested."""
+
+    template: Template
+    tags: list[str]
+    resources: Resources
+    owner: str
+    """Whom it counts for."""
 
 
 @dataclass
@@ -48,20 +64,27 @@ class Pending:
     """A build on its way."""
 
     build_id: str
-    template: Template
-    tags: list[str]
-    resources: Resources
-    owner: bytes
+    wanted: Wanted
+    key: bytes
+    """A hash of the key that requested it."""
+
     status: str = "waiting"
     reason: dict[str, Any] | None = None
     entries: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     changed: float = field(default_factory=time.monotonic)
     step: str = "base"
+    log_bytes: int = 0
+
+    @property
+    def template(self) -> Template:
+        """The template that it is of."""
+        return self.wanted.template
 
     def note(self, level: str, message: str) -> None:
         """Add an entry to its log."""
         moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        if len(self.entries) < MOST_ENTRIES:
+        if len(self.entries) < MOST_ENTRIES and self.log_bytes < MOST_LOG_BYTES:
+            self.log_bytes += len(message)
             self.entries.append({"timestamp": moment, "message": message, "level": level, "step": self.step})
 
     def fail(self, message: str) -> None:
@@ -95,19 +118,22 @@ class Builder:
         self._catalog = catalog
         self._pending: dict[str, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._shares = Shares("template builds", MOST)
 
-    async def expect(self, key: str, template: Template, tags: list[str], resources: Resources) -> str:
+    async def expect(self, key: str, wanted: Wanted) -> str:
         """Return the id of a build that is to follow.
 
         Raises:
-            ApiError: Too many are under way.
+            ApiError: The owner has too many under way.
+            MeshUnavailable: All owners together have.
         """
         await self._forget_some()
-        if len(self._pending) >= MOST:
-            raise ApiError(429, "too many builds are under way: wait for one to end", retry_after=10.0)
+        if self._shares.used(wanted.owner) >= self._shares.part:
+            await self._forget_oldest(wanted.owner)
+        self._shares.take(wanted.owner)
         build_id = str(uuid.uuid4())
-        self._pending[build_id] = Pending(build_id, template, tags, resources, _digest(key))
-        self.uploads.expect(build_id)
+        self._pending[build_id] = Pending(build_id, wanted, _digest(key))
+        self.uploads.expect(build_id, wanted.owner)
         return build_id
 
     def pending(self, key: str, template_id: str, build_id: str) -> Pending:
@@ -117,7 +143,7 @@ class Builder:
             ApiError: There is none.
         """
         found = self._pending.get(build_id)
-        if found is None or found.owner != _digest(key) or found.template.template_id != template_id:
+        if found is None or found.key != _digest(key) or found.template.template_id != template_id:
             raise ApiError(404, f"build '{build_id}' of template '{template_id}' not found")
         return found
 
@@ -127,7 +153,7 @@ class Builder:
         Raises:
             ApiError: There is none.
         """
-        own = (one for one in self._pending.values() if one.owner == _digest(key) and one.status == "waiting")
+        own = (one for one in self._pending.values() if one.key == _digest(key) and one.status == "waiting")
         found = [one for one in own if one.template.template_id == template_id]
         if not found:
             raise ApiError(404, f"template '{template_id}' has no build that waits for files")
@@ -159,7 +185,7 @@ class Builder:
         try:
             async with asyncio.timeout(BUILD_SECONDS), self._clients.client(key) as mesh:
                 build = await self._build(mesh, key, pending, plan, origin)
-                await self._catalog.add(pending.template, build, pending.tags)
+                await self._catalog.add(pending.template, build, pending.wanted.tags)
         except (StepFailed, NotReady) as error:
             pending.fail(str(error))
         except SandmeshError as error:
@@ -205,16 +231,30 @@ class Builder:
             workdir=bench.workdir,
             start=start,
             ready=ready,
-            cpus=pending.resources.cpus,
-            memory=pending.resources.memory,
+            cpus=pending.wanted.resources.cpus,
+            memory=pending.wanted.resources.memory,
         )
 
     async def _forget_some(self) -> None:
         now = time.monotonic()
         for build_id, one in list(self._pending.items()):
-            if one.status != "building" and now - one.changed > KEPT_SECONDS:
-                del self._pending[build_id]
-                await self.uploads.remove(build_id)
+            kept = WAITING_SECONDS if one.status == "waiting" else KEPT_SECONDS
+            if one.status != "building" and now - one.changed > kept:
+                await self._forget(build_id)
+
+    async def _forget_oldest(self, owner: str) -> None:
+        """Make room by the oldest of an owner's builds that have ended."""
+        own = [one for one in self._pending.values() if one.wanted.owner == owner]
+        oldest = next((one for one in own if one.status not in ("waiting", "building")), None)
+        if oldest is None:
+            raise ApiError(429, f"{len(own)} builds are under way: wait for one to end", retry_after=10.0)
+        await self._forget(oldest.build_id)
+
+    async def _forget(self, build_id: str) -> None:
+        found = self._pending.pop(build_id, None)
+        if found is not None:
+            self._shares.give(found.wanted.owner)
+            await self.uploads.remove(build_id)
 
 
 async def _run_steps(bench: Workbench, pending: Pending, plan: Plan) -> None:
@@ -237,7 +277,7 @@ def _options(pending: Pending, origin: Origin, environment: dict[str, str]) -> O
     options["idle_timeout"] = IDLE_SECONDS
     if origin.snapshot_id:
         options["snapshot"] = origin.snapshot_id
-    resources = pending.resources
+    resources = pending.wanted.resources
     if resources.cpus or resources.memory:
         options["limits"] = Limits(memory=resources.memory, cpus=resources.cpus)
     return options

@@ -9,7 +9,7 @@ from typing import Any, cast
 from aiohttp import web
 
 from sandmeshd.facades.clients import MeshClients
-from sandmeshd.facades.e2b.builds.builder import Builder
+from sandmeshd.facades.e2b.builds.builder import Builder, Wanted
 from sandmeshd.facades.e2b.builds.catalog import (
     DEFAULT_TAG,
     TAG,
@@ -21,6 +21,7 @@ from sandmeshd.facades.e2b.builds.catalog import (
     read_name,
 )
 from sandmeshd.facades.e2b.builds.plan import no_such_base, read_plan, read_resources
+from sandmeshd.facades.e2b.control.keys import owner
 from sandmeshd.facades.e2b.control.templates import TEMPLATES
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.requests import api_key, json_object, natural, text, whole_body
@@ -49,7 +50,8 @@ class TemplateRoutes:
                 raise ApiError(409, f"{name!r} is a template of the mesh: choose another name")
         if template is None:
             template = Template(template_id=f"tpl{uuid.uuid4().hex[:20]}", name=name)
-        build_id = await self._builder.expect(key, template, tags, resources)
+        wanted = Wanted(template, tags, resources, owner(request))
+        build_id = await self._builder.expect(key, wanted)
         names = {"names": [name], "aliases": [name], "tags": tags, "public": False}
         return web.json_response({"templateID": template.template_id, "buildID": build_id, **names}, status=202)
 

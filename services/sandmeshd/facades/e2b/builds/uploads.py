@@ -7,15 +7,24 @@ import hashlib
 import hmac
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Final
 
 from sandmeshd.facades.e2b.builds.plan import HASH
 from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.facades.shares import Shares
 
 LARGEST: Final = 2 << 30
 """Bytes that the files of one build may have, as they arrive."""
+
+
+MOST_BYTES: Final = 8 << 30
+"""Of the files of all builds; a quarter of it for one owner."""
+
+MOST_FILES: Final = 1_000
+"""How many uploads one build has."""
 
 
 class Uploads:
@@ -25,6 +34,9 @@ class Uploads:
         self._folder = folder
         self._key = secrets.token_bytes(32)
         self._sizes: dict[str, int] = {}
+        self._files: Counter[str] = Counter()
+        self._owners: dict[str, str] = {}
+        self._shares = Shares("bytes of builds' files", MOST_BYTES)
         shutil.rmtree(folder, ignore_errors=True)
 
     def token(self, build_id: str, files_hash: str) -> str:
@@ -48,9 +60,9 @@ class Uploads:
         if build_id not in self._sizes:
             raise ApiError(404, "the build of these files has ended: request another")
 
-    def expect(self, build_id: str) -> None:
-        """Accept files of a build."""
-        self._sizes[build_id] = 0
+    def expect(self, build_id: str, owner: str) -> None:
+        """Accept files of a build, whose bytes count for an owner."""
+        self._sizes[build_id], self._owners[build_id] = 0, owner
 
     def has(self, build_id: str, files_hash: str) -> bool:
         """Return whether files are there."""
@@ -64,8 +76,12 @@ class Uploads:
         """Write files.
 
         Raises:
-            ApiError: They are too large.
+            ApiError: They are too large, or too many.
+            MeshUnavailable: Its owner's builds have all the room that one owner has.
         """
+        self._files[build_id] += 1
+        if self._files[build_id] > MOST_FILES:
+            raise ApiError(413, f"the files of a build come in at most {MOST_FILES} uploads")
         path = self.path(build_id, files_hash)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_name(f"{files_hash}.{secrets.token_hex(4)}")
@@ -80,12 +96,16 @@ class Uploads:
 
     async def remove(self, build_id: str) -> None:
         """Remove the files of a build."""
-        self._sizes.pop(build_id, None)
+        size, owner = self._sizes.pop(build_id, 0), self._owners.pop(build_id, "")
+        self._files.pop(build_id, None)
+        if size:
+            self._shares.give(owner, size)
         await asyncio.to_thread(shutil.rmtree, self._folder / build_id, ignore_errors=True)
 
     def _count(self, build_id: str, size: int) -> None:
         if build_id not in self._sizes:
             raise ApiError(404, "the build of these files has ended: request another")
-        self._sizes[build_id] += size
-        if self._sizes[build_id] > LARGEST:
+        if self._sizes[build_id] + size > LARGEST:
             raise ApiError(413, f"the files of a build have at most {LARGEST} bytes")
+        self._shares.take(self._owners[build_id], size)
+        self._sizes[build_id] += size

@@ -10,6 +10,7 @@ from sandmesh.mesh import PrincipalInfo
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.requests import api_key
+from sandmeshd.facades.shares import owner_of
 
 _PRINCIPAL: Final = web.RequestKey("principal", PrincipalInfo)
 _READING: Final = ("GET", "HEAD")
@@ -34,6 +35,11 @@ class Keys:
             message = f"the key is read-only, and {request.method} {request.path} changes something: use another key"
             raise ApiError(403, message)
         request[_PRINCIPAL] = principal
+
+
+def owner(request: web.Request) -> str:
+    """Return whom the use of an admitted request counts for."""
+    return owner_of(request[_PRINCIPAL])
 
 
 def may_use(request: web.Request) -> bool:

@@ -1,0 +1,67 @@
+"""Bodies of requests, whose bytes count for their owner while the door has them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+
+from aiohttp import web
+from pydantic_core import from_json
+
+from sandmeshd.facades.answers import RequestError
+from sandmeshd.facades.shares import Shares
+
+MOST: Final = 512 << 20
+"""Bytes of all bodies that one door has at a time; a quarter of it for one owner."""
+
+
+class Bodies:
+    """The bodies that a door has, each at most `largest` bytes."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._shares = Shares("bytes of request bodies", MOST)
+
+    @asynccontextmanager
+    async def read(self, request: web.Request, owner: str) -> AsyncGenerator[bytes]:
+        """Yield a request's body, once its owner has room for it.
+
+        Raises:
+            RequestError: It is too large.
+            MeshUnavailable: Its owner's other bodies took all the room, for as long as one waits.
+        """
+        length = request.content_length
+        held = self._largest if length is None else length
+        self._check(held)
+        await self._shares.acquire(owner, held)
+        try:
+            whole = bytearray()
+            async for chunk in request.content.iter_any():
+                whole += chunk
+                self._check(len(whole))
+            self._shares.give(owner, held - len(whole))
+            held = len(whole)
+            yield bytes(whole)
+        finally:
+            self._shares.give(owner, held)
+
+    def _check(self, size: int) -> None:
+        if size > self._largest:
+            raise RequestError(413, f"a request has at most {self._largest} bytes")
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    """Return a body that is a JSON object, as large as the application takes it.
+
+    Raises:
+        RequestError: It is something else.
+    """
+    try:
+        # Unlike the standard library's it bounds how deep a text may be, and refuses halves of characters.
+        found: object = from_json(await request.read(), allow_inf_nan=False)
+    except ValueError:
+        raise RequestError(400, "the body is not JSON") from None
+    if not isinstance(found, dict):
+        raise RequestError(400, "the body is not an object")
+    return cast("dict[str, Any]", found)
