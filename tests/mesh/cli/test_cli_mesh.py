@@ -112,7 +112,7 @@ def test_a_mesh_that_cannot_start_says_why_to_who_started_it_in_the_background(s
     sandmesh.run("up", "-d")
     second = sandmesh.run("up", "-d", ok=False)
     assert second.code == 1
-    assert "another mesh holds" in second.err
+    assert "runs already" in second.err
 
 
 def test_the_doctor_looks_at_the_machine_the_drivers_and_the_mesh(sandmesh: Commands) -> None:
