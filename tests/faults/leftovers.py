@@ -9,7 +9,7 @@ from tests.faults.world import World
 
 KEPT = frozenset(
     {
-        *("open", "generation", "token", "port_cursor", "allocators", "nodes_seen", "pulse", "audit"),
+        *("open", "generation", "token", "port_cursor", "allocators", "nodes_seen", "pulse", "swept", "audit"),
         *("tomb", "left", "events", "pools", "queue_sequence", "queue_limit", "sandbox", "user", "user_session"),
         "usage",
         "exposed",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import Field, PositiveInt, SecretStr, ValidationInfo, field_validator
 
+from sandmeshd.allocator.rounds import REST_SECONDS
 from sandmeshd.runtime.settings import Settings
 
 
@@ -144,6 +145,11 @@ class AllocatorSettings(Settings):
     def per_node(self) -> int:
         """The most sandboxes on a node that has no capacity of its own."""
         return self.node_capacity or self.capacity
+
+    @property
+    def pause_seconds(self) -> float:
+        """After how long without any allocator's sweep the mesh stood still: leases that ended meanwhile go on."""
+        return max(self.owner_grace_seconds, 3 * self.sweep_seconds, 3 * REST_SECONDS)
 
     @field_validator("node_grace_seconds")
     @classmethod

@@ -217,6 +217,7 @@ async def test_every_key_belongs_to_the_mesh_and_little_is_left_when_all_is_rele
             "events",
             "open",
             "pulse",
+            "swept",
             "usage",
         }
 

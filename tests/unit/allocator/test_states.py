@@ -345,7 +345,18 @@ class Steps(RuleBasedStateMachine):
         check(left, CAPS)
         assert not left.records
         kinds = {name.partition(":")[0] for name in left.keys}
-        kept = {"token", "generation", "open", "port_cursor", "allocators", "nodes_seen", "tomb", "left", "events"}
+        kept = {
+            "token",
+            "generation",
+            "open",
+            "port_cursor",
+            "allocators",
+            "nodes_seen",
+            "swept",
+            "tomb",
+            "left",
+            "events",
+        }
         assert kinds <= kept | {"user", "user_session", "pools", "usage"}
 
 

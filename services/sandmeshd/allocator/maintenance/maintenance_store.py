@@ -83,6 +83,7 @@ class MaintenanceStore:
             "starting": None if starting is None else list(starting),
             "grace_us": _us(self._settings.owner_grace_seconds),
             "node_grace_us": _us(self._settings.node_grace_seconds),
+            "pause_us": _us(self._settings.pause_seconds),
             "most": PAGE,
         }
         return Swept(*(int(count) for count in await self._store.run("sweep", arguments, failure)))
@@ -109,7 +110,7 @@ class MaintenanceStore:
 
     async def take_stopping(self, hold_us: int, save_hold_us: int) -> Stopping | None:
         """Take a sandbox to delete, or None; it is reserved for `hold_us`, longer where it is saved first."""
-        arguments = {"limit": 1, "hold_us": hold_us, "save_hold_us": save_hold_us}
+        arguments = {"limit": 1, "hold_us": hold_us, "save_hold_us": save_hold_us, "owner": self._records.owner}
         taken = [value.decode() for value in await self._store.run("take_stopping", arguments)]
         return Stopping(taken[0], taken[1], int(taken[2]), taken[3]) if taken else None
 

@@ -22,6 +22,7 @@ _DUE = {
     "abandoned": ("fail", "the allocator that started it does not answer"),
     "silent": ("wait", "its node does not answer: after a grace time it is lost"),
     "stopping": ("wait", "it is being deleted"),
+    "saving": ("wait", "its workspace is being saved before it is deleted"),
 }
 
 
@@ -68,7 +69,11 @@ class MeshSweep:
 
 def _due(due: Due) -> pb.SweepFinding:
     action, reason = _DUE[due.kind]
-    detail = f"{reason}; the last attempt failed: {due.detail}" if due.kind == "stopping" and due.detail else reason
+    detail = (
+        f"{reason}; the last attempt failed: {due.detail}"
+        if due.kind in ("stopping", "saving") and due.detail
+        else reason
+    )
     return pb.SweepFinding(
         kind=due.kind, sandbox_id=due.sandbox_id, node_id=due.node_id, action=action, reason=detail,
         since_time=timestamp(due.since_us),

@@ -115,26 +115,34 @@ async def _check_contents(mesh: MeshAsync) -> AsyncIterator[Finding]:
     pools = ", ".join(f"{name}={count}" for name, count in sorted(capacity.pools.items()))
     yield good(MESH, "pools", f"ready: {pools}" if pools else "none")
     sandboxes = await mesh.sandboxes.list()
-    yield await _check_records(mesh)
+    async for finding in _check_records(mesh):
+        yield finding
     broken = [one for one in sandboxes if one.state in ("FAILED", "LOST")]
     if broken:
         reasons = "; ".join(f"{one.sandbox_id}: {one.state_reason}" for one in broken[:3])
         yield warning(MESH, "sandboxes", f"{len(broken)} failed or lost: {reasons}", "sandmesh logs SANDBOX says more")
 
 
-async def _check_records(mesh: MeshAsync) -> Finding:
+async def _check_records(mesh: MeshAsync) -> AsyncIterator[Finding]:
     name = "records"
     try:
         report = await mesh.sweep(dry_run=True)
     except Denied:
-        return unknown(MESH, name, "only an administrator may compare them with the runtimes")
+        yield unknown(MESH, name, "only an administrator may compare them with the runtimes")
+        return
     if report.recovering:
-        return warning(MESH, name, "the store came back empty: records are being rebuilt", "wait a moment")
-    differences = [one for one in report.findings if one.kind != "stopping"]
+        yield warning(MESH, name, "the store came back empty: records are being rebuilt", "wait a moment")
+        return
+    saving = [one for one in report.findings if one.kind == "saving"]
+    if saving:
+        first = "; ".join(f"{one.sandbox_id} since {one.since:%H:%M:%S}, {one.reason}" for one in saving[:3])
+        yield good(MESH, "workspaces", f"{len(saving)} being saved: {first}")
+    differences = [one for one in report.findings if one.kind not in ("stopping", "saving")]
     if not differences:
-        return good(MESH, name, "records and runtimes agree")
+        yield good(MESH, name, "records and runtimes agree")
+        return
     first = "; ".join(f"{one.sandbox_id or one.node_id}: {one.kind}, {one.reason}" for one in differences[:3])
-    return warning(MESH, name, f"{len(differences)} differ: {first}", "sandmesh sweep --dry-run says more")
+    yield warning(MESH, name, f"{len(differences)} differ: {first}", "sandmesh sweep --dry-run says more")
 
 
 def _check_leftovers(settings: MeshSettings) -> Finding:

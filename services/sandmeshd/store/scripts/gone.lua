@@ -6,6 +6,7 @@ if args.silent_us then
   if not seen or tonumber(seen) > now - args.silent_us then return {0} end
 end
 redis.call('ZREM', key('stopping'), args.id)
+redis.call('HDEL', key('deleting'), args.id)
 if found[1] ~= 'STOPPING' then return {0} end
 cost_end(args.id)
 unload(args.id)

@@ -13,7 +13,8 @@ for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
   if not is_alive(field(id, 'owner'), args.grace_us) then found(id, 'abandoned', field(id, 'since_us'), '') end
 end
 for _, id in ipairs(redis.call('ZRANGE', key('stopping'), 0, args.most - 1)) do
-  found(id, 'stopping', field(id, 'since_us') or '0', field(id, 'trouble') or '')
+  local saves = field(id, 'unsaved') == '1'
+  found(id, saves and 'saving' or 'stopping', field(id, 'since_us') or '0', field(id, 'trouble') or '')
 end
 for _, node in ipairs(redis.call('ZRANGEBYSCORE', key('nodes_seen'), '-inf', text(now - args.silent_us))) do
   local seen = redis.call('ZSCORE', key('nodes_seen'), node)

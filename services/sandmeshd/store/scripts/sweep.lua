@@ -1,7 +1,32 @@
 -- Records that an allocator and the nodes that answered it are alive, and finishes what nobody else will: expired leases
--- and idle timeouts, sandboxes that a dead allocator was starting, those of silent nodes, waiters of dead processes.
+-- and idle timeouts, sandboxes that a dead allocator was starting or deleting, those of silent nodes, waiters of dead processes.
 -- Returns {expired, idle, abandoned, lost, next_us}: counts of at most `most`, where one is reached there may be more; and
 -- in how many microseconds the next lease or idle timeout ends, -1 where there is none.
+-- Nobody swept since `last`: the machine slept, or all allocators or the store stood still, and the clock went on. Nothing
+-- could be renewed or used meanwhile, so that time ends no lease, and speaks against no node and no allocator.
+local function forgive(last)
+  local function shift(name, first)
+    local seen = redis.call('ZRANGEBYSCORE', key(name), text(first), text(last), 'WITHSCORES')
+    for index = 1, #seen, 2 do redis.call('ZADD', key(name), text(tonumber(seen[index + 1]) + now - last), seen[index]) end
+  end
+  shift('allocators', last - 2 * args.grace_us)
+  shift('nodes_seen', last - args.node_grace_us)
+  local after = '(' .. text(last)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('leases'), after, '+inf')) do
+    -- Holders renew after a third of a lease, which their own clock may have slept through.
+    local found = redis.call('HMGET', record(id), 'deadline_us', 'ttl_us')
+    local least = now + tonumber(found[2] or '0') / 2
+    if found[1] and tonumber(found[1]) < least then
+      redis.call('HSET', record(id), 'deadline_us', text(least))
+      redis.call('ZADD', key('leases'), text(least), id)
+    end
+  end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('idle'), after, text(now))) do touch(id) end
+end
+local last = tonumber(redis.call('GET', key('swept')) or now)
+redis.call('SET', key('swept'), text(now))
+if now - last > args.pause_us then forgive(last) end
+
 redis.call('ZADD', key('allocators'), text(now), args.owner)
 redis.call('ZREMRANGEBYSCORE', key('allocators'), '-inf', text(now - 3600000000))
 for first = 1, #args.healthy, 500 do
@@ -54,6 +79,17 @@ for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
   elseif not is_alive(owner, args.grace_us) then
     -- Whoever waits for it can go on with it.
     notify_waiters(id)
+  end
+end
+
+-- What a dead allocator was deleting, and perhaps saving, is free for another's workers.
+local deleting = redis.call('HGETALL', key('deleting'))
+for index = 1, #deleting, 2 do
+  local id, owner = deleting[index], deleting[index + 1]
+  if owner ~= args.owner and not is_alive(owner, args.grace_us) then
+    redis.call('HDEL', key('deleting'), id)
+    redis.call('ZADD', key('stopping'), 'XX', text(now), id)
+    notify('stopping')
   end
 end
 

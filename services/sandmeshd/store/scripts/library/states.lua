@@ -9,6 +9,15 @@ local function set_deadline(id, ttl_us)
   redis.call('ZADD', key('leases'), deadline, id)
 end
 
+-- What a lost sandbox left, its container for one, goes then unless its holder renews it, which is every five minutes at most.
+local LOST_US = 600000000
+
+local function end_lease_by(id, latest_us)
+  if tonumber(field(id, 'deadline_us') or '0') <= latest_us then return end
+  redis.call('HSET', record(id), 'deadline_us', text(latest_us))
+  redis.call('ZADD', key('leases'), text(latest_us), id)
+end
+
 -- Restarts its idle timeout.
 local function touch(id)
   local idle_us = tonumber(field(id, 'idle_us') or '0')
@@ -79,6 +88,12 @@ local function keep_workspace(id)
   redis.call('HSET', key('saving', found[2]), found[3], id)
 end
 
+-- Shows in lists that a workspace is being saved: that may take as long as the whole of its life did.
+local function note_saving(id)
+  local reason, saving = field(id, 'reason') or '', '; its workspace is being saved'
+  if string.sub(reason, -#saving) ~= saving then redis.call('HSET', record(id), 'reason', reason .. saving) end
+end
+
 -- Its workspace is saved, or gone with its node.
 local function forget_workspace(id)
   local found = redis.call('HMGET', record(id), 'session', 'slot', 'workspace')
@@ -140,6 +155,7 @@ local function lose(id, reason)
   else
     leave_service(id)
     become(id, 'LOST', reason)
+    end_lease_by(id, now + LOST_US)
   end
   wake_next()
 end
