@@ -19,7 +19,7 @@ from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
 from sandmeshd.allocator.maintenance.node_watch import NodeWatch
 from sandmeshd.allocator.maintenance.reconciler import Reconciler
 from sandmeshd.allocator.maintenance.recovery import Recovery
-from sandmeshd.allocator.maintenance.store_monitor import PROBE_SECONDS, StoreMonitor
+from sandmeshd.allocator.maintenance.store_monitor import PROBE_SECONDS, RISKS_SECONDS, StoreMonitor
 from sandmeshd.allocator.maintenance.sweep import MeshSweep
 from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore, update_gauges, update_usage
@@ -82,6 +82,7 @@ async def open_allocator(
     pools.open(filling)
     monitor = StoreMonitor(store)
     tasks.regularly("probe the store", PROBE_SECONDS, monitor.probe)
+    tasks.regularly("read the store's settings", RISKS_SECONDS, monitor.read_risks)
     tasks.regularly("sweep", settings.sweep_seconds, lambda: _sweep(maintenance, nodes, starter, recovery))
     snapshots = NodeSnapshots(records, nodes, store.mesh_id, Holdings(store))
     components = Components(

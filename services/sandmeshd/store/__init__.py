@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandmeshd.store.app import open_store
 from sandmeshd.store.client import Store
+from sandmeshd.store.server_risks import Risk, read_risks
 from sandmeshd.store.settings import StoreSettings
 
-__all__ = ["Store", "StoreSettings", "open_store"]
+__all__ = ["Risk", "Store", "StoreSettings", "open_store", "read_risks"]

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import structlog
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
@@ -17,7 +18,10 @@ from sandmeshd.store.client import Store, prefix_of
 from sandmeshd.store.embedded import EmbeddedServer, open_embedded
 from sandmeshd.store.fast_connection import fast_connection
 from sandmeshd.store.notifications import Notifications
+from sandmeshd.store.server_risks import check_server
 from sandmeshd.store.settings import StoreSettings
+
+log = structlog.get_logger()
 
 _READY_POLL_SECONDS = 0.005
 
@@ -28,7 +32,7 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Store]:
 
     Raises:
         StoreUnavailable: It does not answer in time.
-        RuntimeUnavailable: The mesh's own server cannot be run here.
+        RuntimeUnavailable: The mesh's own server cannot be run here, or an external one evicts records.
     """
     async with AsyncExitStack() as stack:
         server = await _open_server(settings, stack)
@@ -37,6 +41,9 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Store]:
         notifications = Notifications(client, f"{prefix_of(settings.mesh_id)}:notices")
         store = Store(client, settings.mesh_id, notifications, server.disk if server else None)
         await _wait_ready(store, settings, server)
+        if server is None:
+            for risk in await check_server(store):
+                log.warning("the store's server may lose data", detail=risk.detail, fix=risk.fix)
         await store.refresh_generation()
         stack.push_async_callback(_cancel, asyncio.create_task(notifications.listen()))
         yield store

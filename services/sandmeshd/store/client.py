@@ -104,6 +104,17 @@ class Store:
             scan = cast("Any", self._client).scan_iter(match=f"{self.prefix}:*", count=1000)
             return sorted([str(name.decode()) async for name in scan])
 
+    async def server_info(self, section: str) -> dict[str, str]:
+        """Read a section of what the server reports about itself.
+
+        Raises:
+            ResponseError: It does not tell.
+        """
+        with self._errors:
+            text = cast("bytes", await self._execute("info", "INFO", section)).decode()
+        pairs = (line.partition(":") for line in text.splitlines() if ":" in line and not line.startswith("#"))
+        return {name: value.strip() for name, _, value in pairs}
+
     async def ping(self) -> None:
         """Return when the store answers.
 

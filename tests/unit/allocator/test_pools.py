@@ -83,7 +83,7 @@ async def test_a_pooled_claim_takes_two_round_trips_to_the_store(mesh: Mesh) -> 
         await until(lambda: mesh.store.round_trips["installed"] > before["installed"])
         spent = mesh.store.round_trips - before
         # All others are the refill's, the deletion worker's and those that look at the store, in the background.
-        background = {"fill", "started", "ready", "take_stopping", "on_node", "missing", "drain", "probe"}
+        background = {"fill", "started", "ready", "take_stopping", "on_node", "missing", "drain", "probe", "info"}
         assert {name: count for name, count in spent.items() if name not in background} == {"claim": 1, "installed": 1}
 
 
@@ -93,7 +93,7 @@ async def test_a_cold_claim_takes_three_round_trips_to_the_store(mesh: Mesh) -> 
         before = mesh.store.round_trips.copy()
         assert (await allocator.claim("one")).claimed
         spent = mesh.store.round_trips - before
-        background = {"take_stopping", "on_node", "missing", "drain", "probe"}
+        background = {"take_stopping", "on_node", "missing", "drain", "probe", "info"}
         found = {name: count for name, count in spent.items() if name not in background}
         assert found == {"claim": 1, "started": 1, "ready": 1}
 

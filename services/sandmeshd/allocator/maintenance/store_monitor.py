@@ -11,7 +11,7 @@ import structlog
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import StoreUnavailable
-from sandmeshd.store import Store
+from sandmeshd.store import Risk, Store, read_risks
 
 log = structlog.get_logger()
 
@@ -21,6 +21,8 @@ SILENT_SECONDS = 2.0
 SLOW_SECONDS = 0.25
 SKEW_SECONDS = 2.0
 REMEMBERED_SECONDS = 15.0
+RISKS_SECONDS = 60.0
+"""How often the settings of the store's server are read."""
 _SAMPLES = 5
 _CONSEQUENCE = "until then nothing is created, renewed or ended, and calls to sandboxes in use go on"
 
@@ -49,6 +51,7 @@ class StoreMonitor:
         """When the probe began that has not been answered yet."""
         self._jump: tuple[float, float] | None = None
         self._since: dict[str, float] = {}
+        self._risks: list[Risk] = []
 
     async def probe(self) -> None:
         """Probe the store once."""
@@ -62,6 +65,10 @@ class StoreMonitor:
             self._record(began, int(store_us) / 1e6)
         finally:
             self._probe_began = None
+
+    async def read_risks(self) -> None:
+        """Read what the settings of its server endanger."""
+        self._risks = await read_risks(self._store)
 
     def _record(self, began: float, store: float) -> None:
         now = time.monotonic()
@@ -96,7 +103,10 @@ class StoreMonitor:
         """Return the present problems of the store."""
         unavailable = self._unavailable()
         others = (self._low_disk(), self._slow(), self._skew(), self._jumped())
-        return [unavailable] if unavailable is not None else [one for one in others if one]
+        if unavailable is not None:
+            return [unavailable]
+        risks = [pb.Trouble(part="store", detail=f"it {risk.detail}", fix=risk.fix) for risk in self._risks]
+        return [*(one for one in others if one), *risks]
 
     def _unavailable(self) -> pb.Trouble | None:
         now = time.monotonic()
