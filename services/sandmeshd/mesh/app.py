@@ -25,7 +25,7 @@ from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.facades.address import MeshAddress
 from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, open_gateway
 from sandmeshd.mesh.doors import open_e2b
-from sandmeshd.mesh.driver import open_driver, with_storage
+from sandmeshd.mesh.driver import decorated, open_driver
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.mesh.shutdown import Ending
 from sandmeshd.mesh.start_checks import check_addresses_free, check_not_running, check_templates
@@ -92,7 +92,6 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         if settings.ephemeral:
             stack.callback(remove, paths)
         await stack.enter_async_context(held(paths.lock))
-        storage = settings.storage
         gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.gateway.listen))
         check_settings(gateway)
         check_addresses_free(settings)
@@ -100,10 +99,10 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         check_templates(settings, book)
         store = await stack.enter_async_context(open_store(settings.store))
         bare = await stack.enter_async_context(open_driver(settings, book))
-        driver = await stack.enter_async_context(with_storage(bare, storage, settings))
+        driver = await stack.enter_async_context(decorated(bare, settings))
         broken = await _prepare(driver, book, progress)
         measured = Observed()
-        ending = Ending(settings.keep_sandboxes or settings.ephemeral)
+        ending = Ending(settings.keep_sandboxes or settings.ephemeral, paths.left)
         internal = f"unix://{paths.services}/i"
         channel = await _open_internal(stack, settings, _Parts(store, driver, book, ending, measured, broken), internal)
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel, measured))

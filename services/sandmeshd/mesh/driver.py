@@ -14,7 +14,7 @@ from sandmeshd.auth.stream_sealer import StreamSealer
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
 from sandmeshd.drivers.api.settings import DriverSettings
-from sandmeshd.drivers.decorators import WorkspaceKeeper, with_volumes
+from sandmeshd.drivers.decorators import WorkspaceKeeper, reserving, with_volumes
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.runtime.settings import Variable, nested, variables_of
 from sandmeshd.storage import Folders, StorageSettings, open_storage
@@ -146,10 +146,17 @@ def plain_values(settings: MeshSettings) -> list[tuple[Variable, Any]]:
 
 
 @asynccontextmanager
-async def with_storage(
+async def decorated(driver: Driver, settings: MeshSettings) -> AsyncGenerator[Driver]:
+    """Yield the driver of a mesh's settings with a reserve of descriptors, and the mesh's storage if it has one."""
+    async with _with_storage(driver, settings.storage, settings) as stored:
+        with reserving(stored) as reserved:
+            yield reserved
+
+
+@asynccontextmanager
+async def _with_storage(
     driver: Driver, storage: StorageSettings | None, settings: MeshSettings
 ) -> AsyncGenerator[Driver]:
-    """Yield the driver of a mesh's settings, decorated with a storage of workspaces and volumes where there is one."""
     if storage is None:
         yield driver
         return

@@ -19,7 +19,7 @@ from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh.app import allocator_settings, gateway_settings, identities, store_addresses
-from sandmeshd.mesh.driver import open_driver, with_storage
+from sandmeshd.mesh.driver import decorated, open_driver
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.full_disk import full_disk_explained
@@ -71,7 +71,7 @@ async def run_driver(options: ServiceOptions, name: str, listen: str) -> None:
         chosen = settings.model_copy(update={"driver": name})
         async with (
             open_driver(chosen, book) as bare,
-            with_storage(bare, settings.storage, chosen) as local,
+            decorated(bare, chosen) as local,
             _serving(options, listen, [driver_service(DriverServicer(local))], observed_service),
         ):
             await asyncio.Event().wait()

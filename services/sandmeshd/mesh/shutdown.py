@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
+
 import structlog
 
 from sandmesh.errors import SandmeshError
@@ -9,20 +12,38 @@ from sandmeshd.allocator.maintenance.evacuation import Evacuation
 
 log = structlog.get_logger()
 
-SECONDS = 15.0
+SECONDS = 30.0
+"""How long no deletion may end before the rest is left to the next start."""
 
 
 class Ending:
     """Whether sandboxes are kept; it may be changed as long as the mesh runs."""
 
-    def __init__(self, keep: bool) -> None:
+    def __init__(self, keep: bool, left: Path) -> None:
+        """Note in the file `left` how many sandboxes there still are while they are deleted."""
         self.keep = keep
+        self._left = left
 
     async def run(self, evacuation: Evacuation) -> None:
         """Remove every sandbox unless they are kept; what cannot be removed now, the next start removes."""
         if self.keep:
             return
         try:
-            await evacuation.run(SECONDS)
+            await evacuation.run(SECONDS, self._note)
         except (SandmeshError, TimeoutError) as error:
             log.warning("some sandboxes are left; the next start removes them", error=str(error))
+        finally:
+            self._left.unlink(missing_ok=True)
+
+    def _note(self, left: int) -> None:
+        # Without room for it, or a descriptor, only the progress is not seen.
+        with suppress(OSError):
+            self._left.write_text(str(left))
+
+
+def sandboxes_left(file: Path) -> int | None:
+    """Return how many sandboxes a mesh that ends has still to delete, None where it does not say."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None

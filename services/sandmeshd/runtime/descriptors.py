@@ -8,7 +8,9 @@ programs that close every possible descriptor take long with millions.
 from __future__ import annotations
 
 import errno
+import os
 import resource
+from contextlib import suppress
 from typing import Final
 
 from sandmesh.errors import RuntimeUnavailable
@@ -54,6 +56,40 @@ def connections_allowed() -> int:
     """Return how many connections an address accepts at once: however many there are, most descriptors are left."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(_FEWEST_CONNECTIONS, (MAX_LIMIT if soft == resource.RLIM_INFINITY else soft) // _CONNECTIONS_PART)
+
+
+class HeldDescriptors:
+    """Descriptors that are held in reserve, and released for work that must be possible without any free one."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: list[int] = []
+        self.hold()
+
+    @property
+    def held(self) -> int:
+        """How many it holds now."""
+        return len(self._held)
+
+    def hold(self) -> None:
+        """Hold as many as it is to, as far as there are free ones."""
+        with suppress(OSError):
+            while len(self._held) < self._count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def release(self) -> None:
+        """Leave them to others."""
+        while self._held:
+            os.close(self._held.pop())
+
+
+def are_free(count: int) -> bool:
+    """Return whether this process may open so many more descriptors, by opening them."""
+    probe = HeldDescriptors(count)
+    try:
+        return probe.held == count
+    finally:
+        probe.release()
 
 
 def lack_of_descriptors(error: BaseException | None) -> RuntimeUnavailable | None:

@@ -60,6 +60,11 @@ class MeshPaths:
         return self.state / "lock"
 
     @property
+    def log(self) -> Path:
+        """What the mesh logs where it runs in the background."""
+        return self.state / "mesh.log"
+
+    @property
     def secret(self) -> Path:
         """What proves services on this machine to each other, where they are told nothing else."""
         return self.state / "secret"
@@ -102,6 +107,11 @@ class MeshPaths:
     def listeners(self) -> Path:
         """The notes of where the services listen."""
         return self.services / "l"
+
+    @property
+    def left(self) -> Path:
+        """Where a mesh that ends notes how many sandboxes it has still to delete."""
+        return self.services / "left"
 
     @property
     def gateway(self) -> Path:

@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from sandmesh import BaseSandboxAsync
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
-from sandmesh.errors import RuntimeUnavailable
+from sandmesh.errors import RuntimeUnavailable, SandmeshError
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.mesh import Mesh
@@ -51,6 +51,34 @@ def test_the_doctor_names_the_limit_of_descriptors_and_how_many_sandboxes_it_all
     assert finding["health"] == "warning"
     assert finding["seen"] == "up to 1024, enough for about 240 sandboxes (RLIMIT_NOFILE)"
     assert "LimitNOFILE=" in finding["fix"]
+
+
+@pytest.mark.timeout(300)
+async def test_a_mesh_that_ran_out_of_descriptors_deletes_what_is_closed_and_creates_again(
+    sandmesh: Commands,
+) -> None:
+    done = await asyncio.to_thread(_run, sandmesh, "300:300", "up", "-d", "--max-sandboxes", "200", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    address = json.loads(done.stdout)["base_urls"][0]
+    async with asyncio.timeout(240), AsyncExitStack() as stack:
+        with pytest.raises(SandmeshError, match="no free file descriptors"):
+            await _fill(address, stack)
+        await stack.aclose()
+        while await asyncio.to_thread(_listed, sandmesh):
+            pass
+        async with BaseSandboxAsync(base_url=address) as box:
+            assert (await box.run_ipython_cell("print(6 * 7)")).stdout == "42\n"
+
+
+async def _fill(address: str, stack: AsyncExitStack) -> None:
+    while True:
+        box = await BaseSandboxAsync(base_url=address).start()
+        stack.push_async_callback(box.close)
+        await box.run_ipython_cell("1")
+
+
+def _listed(commands: Commands) -> list[str]:
+    return [one["sandbox_id"] for one in commands.run("ls", "--all", "-o", "json").json]
 
 
 @contextmanager

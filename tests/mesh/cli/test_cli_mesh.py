@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandmeshd.cli.mesh.log_file import MAX_BYTES
 from sandmeshd.runtime.locks import holder
 from tests.mesh.commands import Commands, own_mesh_id
 
@@ -86,6 +87,23 @@ def test_what_a_killed_mesh_left_is_removed_by_down(sandmesh: Commands) -> None:
     assert len([name for name in folders(sandmesh) if not name.startswith(".")]) == 1
     assert "deleted: 1" in sandmesh.run("down").out
     assert folders(sandmesh) == []
+
+
+def test_the_log_of_a_mesh_in_the_background_is_rotated_while_it_runs(sandmesh: Commands) -> None:
+    log = Path(sandmesh.run("up", "-d", "-o", "json").json["log"])
+    with log.open("ab") as file:
+        file.writelines(b"%063d\n" % number for number in range(MAX_BYTES // 64 + 1))
+    while log.stat().st_size > MAX_BYTES:
+        pass
+    kept = log.with_suffix(".log.1").read_bytes()
+    assert kept.endswith(b"%063d\n" % (MAX_BYTES // 64))
+    # It goes on logging to the same file.
+    sandmesh.run("run", "--", "echo", "hi")
+    assert log.stat().st_size < MAX_BYTES
+    os.kill(holder(sandmesh.settings.paths.lock) or 0, signal.SIGTERM)
+    while holder(sandmesh.settings.paths.lock) is not None:
+        pass
+    assert b"the mesh is empty" in log.read_bytes()
 
 
 def test_ctrl_c_ends_a_mesh_in_the_foreground_without_a_word_too_many(sandmesh: Commands) -> None:

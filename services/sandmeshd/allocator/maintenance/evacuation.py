@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -24,18 +25,25 @@ class Evacuation:
         self._records = records
         self._filling = filling
 
-    async def run(self, seconds: float) -> int:
-        """Delete every sandbox of the mesh; return how many there were.
+    async def run(self, seconds: float, progress: Callable[[int], None] = lambda left: None) -> int:
+        """Delete every sandbox of the mesh, however long that takes; return how many there were.
+
+        `progress` receives how many are left, first of all and whenever there are fewer.
 
         Raises:
-            TimeoutError: Some were still there after `seconds`; their deletion goes on with the next allocator.
+            TimeoutError: No deletion ended for `seconds`; those that are left go on with the next allocator.
         """
         await self._filling.finish(seconds)
         ended = await self._records.evacuate("the mesh ended")
+        loop, least = asyncio.get_running_loop(), None
         # Each completed deletion publishes "pool".
         with self._notifications.subscribe("pool") as woken:
-            async with asyncio.timeout(seconds):
-                while await self._records.page("", {}, "", 1):
+            async with asyncio.timeout(seconds) as bound:
+                while left := (await self._records.census()).records:
+                    if least is None or left < least:
+                        least = left
+                        progress(left)
+                        bound.reschedule(loop.time() + seconds)
                     await wait_with_timeout(woken, _LOOK_SECONDS)
                     woken.clear()
         log.info("the mesh is empty", ended=ended)

@@ -24,10 +24,11 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Census:
-    """How many leases are in force, and how many requests are queued."""
+    """How many leases are in force, how many requests are queued, and how many sandboxes have records."""
 
     leases: int
     queued: int
+    records: int
 
 
 class RecordReader:
@@ -56,9 +57,9 @@ class RecordReader:
         return Capacity(int(used), int(float(soonest)), *(_counts(flat) for flat in counts))
 
     async def census(self) -> Census:
-        """Count leases and queued requests."""
-        leases, queued = await self._store.run("census", {})
-        return Census(int(leases), int(queued))
+        """Count leases, queued requests and records."""
+        leases, queued, records = await self._store.run("census", {})
+        return Census(int(leases), int(queued), int(records))
 
     async def was_deleted(self, sandbox_id: str) -> bool:
         """Return whether a sandbox existed and was deleted recently.

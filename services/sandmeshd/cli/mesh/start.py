@@ -19,6 +19,7 @@ import structlog
 from sandmesh.errors import MeshUnavailable, SandmeshError
 from sandmesh.shared.child_process import read_error
 from sandmeshd.cli.config.environment import log_remarks, read_notes, read_settings
+from sandmeshd.cli.mesh.log_file import open_log, rotated
 from sandmeshd.cli.mesh.start_report import ConsoleReporter, PipeReporter, StartedMesh, StartReporter, base_urls
 from sandmeshd.cli.mesh.worker_supervisor import open_workers
 from sandmeshd.cli.terminal.lifetime import run_command, run_service
@@ -34,7 +35,6 @@ KEEP_SIGNAL = signal.SIGUSR1
 """Ends a mesh as SIGTERM does, but keeps its sandboxes."""
 
 DETAIL_CHARACTERS = 2_000
-MAX_LOG_BYTES = 8 * 1024 * 1024
 
 
 def start_in_foreground(
@@ -69,7 +69,7 @@ async def _serve(arguments: Mapping[str, Any], reporter: StartReporter, defaults
 
 
 async def _run_mesh(settings: MeshSettings, reporter: StartReporter) -> None:
-    async with AsyncExitStack() as stack:
+    async with rotated(settings.paths.log), AsyncExitStack() as stack:
         with reporter.progress() as progress:
             mesh = await stack.enter_async_context(open_mesh(settings, progress))
             http = await mesh.http.open()
@@ -99,7 +99,7 @@ def start_in_background(arguments: dict[str, object], command_line: Sequence[str
         SandmeshError: The mesh could not start.
     """
     settings = _read_settings(arguments)
-    log_path = settings.paths.state / "mesh.log"
+    log_path = settings.paths.log
     with full_disk_explained(settings.state_directory):
         settings.paths.make()
         run_command(_start(command_line, log_path, ConsoleReporter(as_json=as_json)))
@@ -107,7 +107,7 @@ def start_in_background(arguments: dict[str, object], command_line: Sequence[str
 
 async def _start(command_line: Sequence[str], log_path: Path, console: ConsoleReporter) -> None:
     read_end, write_end = os.pipe()
-    with _open_log(log_path) as log_file, os.fdopen(read_end, "rb") as lines:
+    with open_log(log_path) as log_file, os.fdopen(read_end, "rb") as lines:
         process = _spawn([*command_line, "--ready-fd", str(write_end)], write_end, log_file)
         os.close(write_end)
         try:
@@ -135,12 +135,6 @@ def _spawn(arguments: Sequence[str], ready_fd: int, log_file: IO[bytes]) -> subp
     return subprocess.Popen(
         command, stdin=null, stdout=log_file, stderr=log_file, pass_fds=(ready_fd,), start_new_session=True, cwd="/"
     )
-
-
-def _open_log(path: Path) -> IO[bytes]:
-    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
-        path.replace(path.with_suffix(".log.1"))
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
 
 async def _follow(lines: IO[bytes], console: ConsoleReporter) -> dict[str, Any] | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,13 @@ from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Extensions, Format, Json, Output, Templates, parse_pairs
 from sandmeshd.cli.terminal.output import print_json
 
+if TYPE_CHECKING:
+    from sandmeshd.cli.mesh.down import EndedMesh
+
 commands = typer.Typer(rich_markup_mode=None)
+
+PRINTED_EACH = 100
+"""How many sandboxes are deleted between two lines of progress."""
 
 
 @dataclass(frozen=True)
@@ -182,16 +188,29 @@ def up(
 @commands.command(epilog="Examples: sandmesh down | sandmesh down --keep")
 def down(
     keep: Annotated[bool, typer.Option("--keep", help="Keep its sandboxes for the next start.")] = False,
-    timeout: Annotated[float, typer.Option(help="The longest that its end may take.", metavar="SECONDS")] = 30.0,
+    timeout: Annotated[float, typer.Option(help="The longest that no sandbox is deleted.", metavar="SECONDS")] = 60.0,
     output: Output = Format.TEXT,
 ) -> None:
     """End this user's local mesh and delete its sandboxes, also those of one that was killed."""
     from sandmeshd.cli.mesh.down import end_mesh  # noqa: PLC0415 - as above
 
-    ended = run_command(end_mesh(keep=keep, timeout=timeout))
+    ended = run_command(end_mesh(keep=keep, timeout=timeout, progress=_print_left))
     if output is Format.JSON:
-        print_json({"mesh_id": ended.mesh_id, "pid": ended.pid, "removed": ended.removed, "kept": ended.kept})
-        return
+        print_json(asdict(ended))
+    else:
+        _print_ended(ended)
+    if ended.failed:
+        fix = "run `sandmesh down` again; `sandmesh doctor` says what is wrong with the driver"
+        typer.echo(f"Sandboxes that could not be deleted, and may still run: {ended.failed}; {fix}", err=True)
+        raise typer.Exit(1)
+
+
+def _print_left(left: int) -> None:
+    if left % PRINTED_EACH == 0:
+        typer.echo(f"Sandboxes left to delete: {left}", err=True)
+
+
+def _print_ended(ended: EndedMesh) -> None:
     if ended.pid is not None:
         typer.echo(f"The mesh {ended.mesh_id} (process {ended.pid}) ended.")
     else:

@@ -1,2 +1,2 @@
--- Returns {leases in force, requests in the queue}.
-return {redis.call('ZCARD', key('leases')), redis.call('HLEN', key('queue_wants'))}
+-- Returns {leases in force, requests in the queue, records}.
+return {redis.call('ZCARD', key('leases')), redis.call('HLEN', key('queue_wants')), redis.call('ZCARD', key('ids'))}

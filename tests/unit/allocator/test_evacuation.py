@@ -1,0 +1,48 @@
+"""The deletion of everything when a mesh ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.allocator import AllocatorSettings, open_allocator
+from tests.unit.allocator.conftest import FAST, Mesh
+from tests.unit.allocator.process_driver import ProcessDriver
+
+BOUND_SECONDS = 5.0
+
+
+class SlowDriver(ProcessDriver):
+    """A driver whose deletions take a part of the bound each, or for ever."""
+
+    stuck = False
+
+    async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
+        """Remove a sandbox after a while."""
+        await asyncio.sleep(3600 if self.stuck else BOUND_SECONDS / 3)
+        return await super().delete_sandbox(request)
+
+
+async def test_a_mesh_that_ends_goes_on_deleting_as_long_as_deletions_end(mesh: Mesh) -> None:
+    driver, seen = SlowDriver(mesh.runtime), list[int]()
+    async with mesh.over({"process": driver}) as allocator:
+        for number in range(6):
+            await allocator.claim(f"s{number}")
+    settings = AllocatorSettings(delete_concurrency=1, **FAST)  # type: ignore[arg-type]
+    async with open_allocator(settings, mesh.store, {"process": driver}) as servicer:
+        assert await servicer.evacuation.run(BOUND_SECONDS, seen.append) == 6
+    assert seen[0] == 6
+    assert seen == sorted(set(seen), reverse=True)
+    assert not mesh.runtime.sandboxes
+
+
+async def test_a_mesh_that_ends_gives_up_when_no_deletion_ends(mesh: Mesh) -> None:
+    driver = SlowDriver(mesh.runtime)
+    async with mesh.over({"process": driver}) as allocator:
+        await allocator.claim("one")
+    driver.stuck = True
+    async with open_allocator(AllocatorSettings(**FAST), mesh.store, {"process": driver}) as servicer:  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError):
+            await servicer.evacuation.run(BOUND_SECONDS)
