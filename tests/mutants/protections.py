@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.doors import DOORS
 from tests.mutants.mutant import Mutant
 from tests.mutants.walls import WALLS
 
@@ -318,4 +319,4 @@ _LISTENERS = (
     ),
 )
 
-MUTANTS = (*WALLS, *_GRANTS, *_PRINCIPALS, *_LISTENERS)
+MUTANTS = (*WALLS, *DOORS, *_GRANTS, *_PRINCIPALS, *_LISTENERS)

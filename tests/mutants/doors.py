@@ -1,0 +1,54 @@
+"""Protections of the doors, and of what is read from labels and records."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_DOORS = "services/sandmeshd/facades"
+_LABELS = "tests/mesh/doors/test_door_labels.py"
+_RESERVED = f"{_LABELS}::test_labels_that_begin_with_a_doors_name_are_refused_from_everybody_else"
+
+DOORS = (
+    Mutant(
+        "labels of doors are set by doors only",
+        "services/sandmeshd/allocator/claims/claims.py",
+        "        check_labels(request.spec.labels, current_principal())\n",
+        "",
+        _RESERVED,
+    ),
+    Mutant(
+        "a door shows a proof",
+        "services/sandmeshd/gateway/door/access.py",
+        "if self._proof and hmac.compare_digest(proof.encode(), self._proof):",
+        "if self._proof:",
+        _RESERVED,
+    ),
+    Mutant(
+        "one owner has a quarter of what all share",
+        f"{_DOORS}/shares.py",
+        "own = not owner or self._used[owner] + amount <= self.part",
+        "own = True",
+        "tests/unit/facades/test_shares.py::test_an_owner_gets_a_quarter_and_leaves_the_rest_to_others",
+    ),
+    Mutant(
+        "replies that are kept are bounded by owner",
+        f"{_DOORS}/swerex/replies.py",
+        "part = MOST_BYTES if one is kept else MOST_BYTES // PARTS",
+        "part = MOST_BYTES",
+        "tests/unit/facades/swerex/test_replies.py::test_names_are_free_and_their_replies_are_bounded_together",
+    ),
+    Mutant(
+        "a key that only looks uses no door",
+        f"{_DOORS}/keys.py",
+        "if using and principal.read_only:",
+        "if using and not principal.scope:",
+        "tests/mesh/doors/test_door_bounds.py::test_a_key_that_only_looks_uses_no_door",
+    ),
+    Mutant(
+        "a record that cannot be read ends no listing",
+        "services/sandmeshd/allocator/records/records.py",
+        "except (ValueError, KeyError, DecodeError) as error:",
+        "except RecursionError as error:",
+        "tests/unit/allocator/test_unreadable_records.py::test_a_record_that_cannot_be_read_is_failed_and_keeps_its_id",
+    ),
+)

@@ -1,0 +1,31 @@
+"""Records that cannot be read are shown as such, so that their owner can delete them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmeshd.allocator.records.records import Record
+
+BODY = pb.Sandbox(spec=pb.SandboxSpec(template="base")).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"body": b"\xff\xff"},
+        {"state": b"NO_SUCH_STATE"},
+        {"created_us": "²".encode()},
+        {"created_us": b"9" * 6000},
+        {"ports": b"1,x"},
+        {"user": b"\xff"},
+    ],
+)
+def test_a_record_that_cannot_be_read_is_failed_and_keeps_its_id(damage: dict[str, bytes]) -> None:
+    shown = Record({"id": b"sb_a", "state": b"READY", "body": BODY, **damage}).sandbox()
+    assert (shown.sandbox_id, shown.state) == ("sb_a", pb.SANDBOX_STATE_FAILED)
+    assert "cannot be read" in shown.state_reason
+
+
+def test_a_record_that_lacks_its_body_is_failed() -> None:
+    assert Record({"id": b"sb_a", "state": b"READY"}).sandbox().state == pb.SANDBOX_STATE_FAILED
