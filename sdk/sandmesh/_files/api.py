@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, overload
@@ -174,24 +174,39 @@ class FilesAsync:
                     file.write(chunk)
         return stream.info
 
-    async def upload_dir(self, local: FilePath, path: FilePath = ".", *, progress: Progressed | None = None) -> None:
+    async def upload_dir(
+        self,
+        local: FilePath,
+        path: FilePath = ".",
+        *,
+        exclude: Sequence[str] = (),
+        progress: Progressed | None = None,
+    ) -> None:
         """Copy a local directory tree into the sandbox; modes, times and links are preserved.
 
-        A new directory is created atomically; into an existing one the entries are moved once all have arrived.
-        Sockets, FIFOs and devices are skipped.
+        A new directory is created atomically; into an existing one the entries are moved once all have arrived. Links
+        are copied as they are, wherever they point, and never followed. Sockets, FIFOs and devices are skipped, and so
+        is what `exclude` matches: patterns as in a `.gitignore` in the directory, such as [".venv/", "*.log"].
 
         Raises:
-            OSError: It cannot be read or written, or a link in it points outside of it; nothing is kept.
+            OSError: It cannot be read or written; nothing is kept.
+            InvalidArgument: A pattern cannot be read.
         """
-        await upload(self._calls, os.fsdecode(local), path, progress)
+        await upload(self._calls, os.fsdecode(local), path, progress, exclude)
 
-    async def download_dir(self, path: FilePath, local: FilePath, *, progress: Progressed | None = None) -> None:
+    async def download_dir(
+        self, path: FilePath, local: FilePath, *, exclude: Sequence[str] = (), progress: Progressed | None = None
+    ) -> None:
         """Copy a directory tree of the sandbox to a local path, the reverse of `upload_dir`.
 
+        A link may point anywhere on this machine: programs that follow links should not be run on what they do not
+        trust. Set-id bits are dropped.
+
         Raises:
-            OSError: It cannot be read or written, or a link in it points outside of it; nothing is kept.
+            OSError: It cannot be read or written; nothing is kept.
+            InvalidArgument: A pattern cannot be read.
         """
-        await download(self._calls, path, os.fsdecode(local), progress)
+        await download(self._calls, path, os.fsdecode(local), progress, exclude)
 
     async def watch(self, path: FilePath = ".", *, recursive: bool = False) -> ChangeStream:
         """Watch a file, or a directory's entries and with `recursive` its whole tree, for changes from now on.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO
@@ -13,42 +13,56 @@ from typing import IO
 from sandmesh._files.calls import FileCalls, counted
 from sandmesh._files.sources import pieces
 from sandmesh.files import FilePath, Progressed
+from sandmesh.shared.ignore_patterns import IgnorePatterns
 from sandmesh.shared.tar import fill_atomically, pack, unpack
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-async def upload(calls: FileCalls, local: str, path: FilePath, progress: Progressed | None) -> None:
-    """Copy a local directory into a sandbox."""
+async def upload(
+    calls: FileCalls, local: str, path: FilePath, progress: Progressed | None, exclude: Sequence[str] = ()
+) -> None:
+    """Copy a local directory into a sandbox, without what the patterns match."""
+    patterns = IgnorePatterns(exclude)
     os.close(os.open(local, _DIRECTORY))  # what is not a directory is refused before a call starts
-    await calls.send("fs.unpack", {"path": path}, counted(pieces(tar_stream(local)), progress, 0))
+    stream = tar_stream(local, exclude=patterns)
+    await calls.send("fs.unpack", {"path": path, "any_links": True}, counted(pieces(stream), progress, 0))
 
 
-def tar_stream(local: str, *, any_modes: bool = False) -> Iterator[bytes]:
+def tar_stream(local: str, *, any_modes: bool = False, exclude: IgnorePatterns | None = None) -> Iterator[bytes]:
     """Yield a directory as a tar stream; with `any_modes` including what its owner may not read."""
     # A thread may still run this when the transfer has ended: it needs a descriptor of its own.
     fd = os.open(local, _DIRECTORY)
     try:
-        yield from pack(fd, any_modes=any_modes)
+        yield from pack(fd, any_modes=any_modes, exclude=exclude)
     finally:
         os.close(fd)
 
 
-async def download(calls: FileCalls, path: FilePath, local: str, progress: Progressed | None) -> None:
-    """Copy a directory of a sandbox to a local path."""
-    async with aclosing(calls.receive("fs.pack", {"path": path})) as received:
-        await DirectoryReceiver(local).receive(counted(received, progress, 0))
+async def download(
+    calls: FileCalls, path: FilePath, local: str, progress: Progressed | None, exclude: Sequence[str] = ()
+) -> None:
+    """Copy a directory of a sandbox to a local path, without what the patterns match."""
+    IgnorePatterns(exclude)  # what is not a pattern is refused before a call starts
+    arguments = {
+        "path": path,
+        **({"exclude": exclude if isinstance(exclude, str) else "\n".join(exclude)} if exclude else {}),
+    }
+    async with aclosing(calls.receive("fs.pack", arguments)) as received:
+        # Whoever wrote the sandbox's files may not grant an identity here.
+        await DirectoryReceiver(local, any_links=True, set_ids=False).receive(counted(received, progress, 0))
 
 
 class DirectoryReceiver:
     """Unpacks a tar stream into a directory, in a thread that reads the stream from a pipe.
 
-    With `any_links` symbolic links may point anywhere; none is ever followed.
+    With `any_links` symbolic links may point anywhere; none is ever followed. `set_ids` is as for `unpack`.
     """
 
-    def __init__(self, local: str, *, any_links: bool = False) -> None:
+    def __init__(self, local: str, *, any_links: bool = False, set_ids: bool | None = None) -> None:
         self._target = Path(local).absolute()
         self._any_links = any_links
+        self._set_ids = set_ids
         self._whole = False
 
     async def receive(self, chunks: AsyncIterator[bytes]) -> None:
@@ -91,6 +105,6 @@ class DirectoryReceiver:
                 os.close(parent)
 
     def _fill(self, source: IO[bytes], fd: int) -> None:
-        unpack(source, fd, any_links=self._any_links)
+        unpack(source, fd, any_links=self._any_links, set_ids=self._set_ids)
         if not self._whole:
             raise OSError(errno.ECANCELED, "the transfer was interrupted; nothing of it is kept", str(self._target))

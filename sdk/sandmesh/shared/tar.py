@@ -16,6 +16,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Final, cast
 
+from sandmesh.shared.ignore_patterns import IgnorePatterns
+
 PIECE: Final = 256 * 1024
 DEEPEST: Final = 200
 _BLOCK: Final = 512
@@ -24,13 +26,13 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def pack(fd: int, *, any_modes: bool = False) -> Iterator[bytes]:
+def pack(fd: int, *, any_modes: bool = False, exclude: IgnorePatterns | None = None) -> Iterator[bytes]:
     """Pack a directory's content as a tar stream, in pieces of about PIECE bytes.
 
     Files, directories and links are included; sockets, FIFOs and devices are not. With `any_modes` also what its owner
-    may not read is included; its mode is changed while it is read.
+    may not read is included; its mode is changed while it is read. What `exclude` matches is left out.
     """
-    yield from _gathered(_Packer(any_modes).members(fd, "", DEEPEST))
+    yield from _gathered(_Packer(any_modes, exclude).members(fd, "", DEEPEST))
 
 
 def pack_several(roots: Mapping[str, int]) -> Iterator[bytes]:
@@ -57,8 +59,9 @@ def _gathered(members: Iterator[bytes]) -> Iterator[bytes]:
 class _Packer:
     """Packs the members of a directory."""
 
-    def __init__(self, any_modes: bool) -> None:
+    def __init__(self, any_modes: bool, exclude: IgnorePatterns | None = None) -> None:
         self._any_modes = any_modes
+        self._exclude = exclude
 
     def members(self, fd: int, prefix: str, levels: int) -> Iterator[bytes]:
         """Yield the members of a directory."""
@@ -70,6 +73,8 @@ class _Packer:
 
     def _member(self, fd: int, name: str, path: str, levels: int) -> Iterator[bytes]:
         found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if self._exclude and self._exclude.leave_out(path, is_directory=stat.S_ISDIR(found.st_mode)):
+            return
         if stat.S_ISLNK(found.st_mode):
             yield _header(path, found, tarfile.SYMTYPE, os.readlink(name, dir_fd=fd))
         elif stat.S_ISREG(found.st_mode):
@@ -135,11 +140,11 @@ def refuse(path: str, why: str) -> OSError:
 class _Unpacker:
     """Unpacks members into a directory."""
 
-    def __init__(self, root: int, any_links: bool) -> None:
+    def __init__(self, root: int, any_links: bool, set_ids: bool) -> None:
         self._root = root
         self._any_links = any_links
         # A stream of the sandbox's own may have what its owner set; anybody else's may not grant an identity.
-        self._mask = 0o7777 if any_links else 0o777
+        self._mask = 0o7777 if set_ids else 0o777
         self._directories: list[tuple[tuple[str, ...], int, float]] = []
 
     def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
@@ -253,15 +258,16 @@ def _clear(parent: int, name: str) -> None:
         os.unlink(name, dir_fd=parent)
 
 
-def unpack(source: IO[bytes], root: int, *, any_links: bool = False) -> None:
+def unpack(source: IO[bytes], root: int, *, any_links: bool = False, set_ids: bool | None = None) -> None:
     """Unpack a tar stream into an empty directory, and read the stream to its end.
 
-    With `any_links` symbolic links may point anywhere, and set-id bits are kept; no link is ever followed.
+    With `any_links` symbolic links may point anywhere; none is ever followed. With `set_ids` set-id bits are kept, by
+    default where links may point anywhere.
 
     Raises:
         OSError: EBADMSG for what is not a tar stream or has members that lead outside, else the system's error.
     """
-    unpacker = _Unpacker(root, any_links)
+    unpacker = _Unpacker(root, any_links, any_links if set_ids is None else set_ids)
     _take_each(source, unpacker.take)
     unpacker.finish()
 
@@ -272,7 +278,7 @@ def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
     Raises:
         OSError: EBADMSG for what is not such a stream, else the system's error.
     """
-    unpackers = {name: _Unpacker(fd, any_links=True) for name, fd in roots.items()}
+    unpackers = {name: _Unpacker(fd, any_links=True, set_ids=True) for name, fd in roots.items()}
 
     def take(archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         root, _, rest = member.name.partition("/")

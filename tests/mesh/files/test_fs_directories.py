@@ -70,18 +70,57 @@ async def test_a_directory_goes_into_one_that_is_there(box: BaseSandboxAsync, tm
     assert sorted(path.name for path in (tmp_path / "back").glob("*")) == ["a", "mine"]
 
 
-async def test_links_that_lead_out_are_refused_and_nothing_is_kept(box: BaseSandboxAsync, tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source/a").write_text("a")
-    (tmp_path / "source/z").symlink_to("/etc")
-    with pytest.raises(OSError, match="leads out"):
-        await box.fs.upload_dir(tmp_path / "source", "copy")
-    assert await box.fs.list() == []
-    await box.run_shell_command("mkdir d; echo 1 > d/a; ln -s ../../etc d/z")
-    with pytest.raises(OSError, match="leads out"):
-        await box.fs.download_dir("d", tmp_path / "back")
-    assert not (tmp_path / "back").exists()
-    assert [name for name in tree(tmp_path) if "/" not in name] == ["source"]
+async def test_links_are_copied_as_they_are_and_never_followed(box: BaseSandboxAsync, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a").write_text("a")
+    links = {"absolute": "/etc", "above": "../../../etc/passwd", "nowhere": "/no/such", "self": "."}
+    for name, target in links.items():
+        (source / name).symlink_to(target)
+    await box.fs.upload_dir(source, "copy")
+    shown = await box.run_shell_command("cd copy && readlink absolute above nowhere self")
+    assert shown.stdout.split() == ["/etc", "../../../etc/passwd", "/no/such", "."]
+    await box.fs.download_dir("copy", tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+    assert (tmp_path / "back/absolute").readlink() == Path("/etc")
+
+
+async def test_a_link_in_the_place_of_a_directory_is_not_followed(box: BaseSandboxAsync, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/d").symlink_to(outside)
+    await box.run_shell_command("mkdir -p tree/d && echo 1 > tree/d/f")
+    with pytest.raises(OSError):  # noqa: PT011 - which one is the system's
+        await box.fs.download_dir("tree", tmp_path / "here")
+    assert list(outside.iterdir()) == []
+
+
+async def test_a_project_with_a_virtual_environment_comes_and_goes(box: BaseSandboxAsync, tmp_path: Path) -> None:
+    await box.run_shell_command("mkdir p && echo result > p/result.txt && python3 -m venv --without-pip p/.venv")
+    await box.fs.download_dir("p", tmp_path / "p")
+    assert (tmp_path / "p/result.txt").read_text() == "result\n"
+    assert (tmp_path / "p/.venv/bin/python3").is_symlink()
+    await box.fs.upload_dir(tmp_path / "p", "q")
+    assert (await box.run_shell_command("q/.venv/bin/python3 -c 'print(1)'")).stdout == "1\n"
+
+
+async def test_what_patterns_match_is_left_out_both_ways(box: BaseSandboxAsync, tmp_path: Path) -> None:
+    made = (
+        "mkdir -p p/.venv/bin p/src/build && touch p/.venv/bin/x p/a.log p/keep.log p/src/a.log p/src/b p/src/build/c"
+    )
+    await box.run_shell_command(made)
+    patterns = ["# not these", "", ".venv/", "*.log", "!keep.log", "/src/build"]
+    await box.fs.download_dir("p", tmp_path / "p", exclude=patterns)
+    assert sorted(tree(tmp_path / "p")) == ["keep.log", "src", "src/b"]
+    await box.fs.upload_dir(tmp_path / "p", "q", exclude=["src"])
+    assert [one.path for one in await box.fs.list("q", 2)] == ["keep.log"]
+
+
+async def test_no_set_id_bit_of_a_sandbox_comes_here(box: BaseSandboxAsync, tmp_path: Path) -> None:
+    await box.run_shell_command("mkdir s && touch s/f && chmod 6755 s/f")
+    await box.fs.download_dir("s", tmp_path / "s")
+    assert (tmp_path / "s/f").stat().st_mode & 0o7777 == 0o755
 
 
 async def seen(changes: ChangeStream, last: tuple[str, str]) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from sandmesh.shared.ignore_patterns import IgnorePatterns
 from sandmesh.shared.tar import fill_atomically, pack, unpack
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.failures import CallStopped
@@ -14,9 +15,10 @@ from sandmeshd.agent.files.streams import InputReader
 
 def packed(workspace: Workspace, request: Pack) -> Iterator[bytes]:
     """Yield a directory as a tar stream."""
+    exclude = IgnorePatterns(request.exclude)
     fd = workspace.open_directory(request.path)
     try:
-        yield from pack(fd, any_modes=request.any_modes)
+        yield from pack(fd, any_modes=request.any_modes, exclude=exclude)
     finally:
         os.close(fd)
 

@@ -81,11 +81,15 @@ class Mkdir(Arguments):
 
 @dataclass(frozen=True)
 class Pack(Arguments):
-    """A directory and all below it as a tar stream; with `any_modes` also what its owner may not read as it is."""
+    """A directory and all below it as a tar stream, without what `exclude` matches, the lines of a `.gitignore`.
+
+    With `any_modes` also what its owner may not read as it is.
+    """
 
     tool: ClassVar[str] = "fs.pack"
     path: str = "."
     any_modes: bool = False
+    exclude: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ PARTS = {
         "shared/bulk_frames.py",
         "shared/environment.py",
         "shared/frames.py",
+        "shared/ignore_patterns.py",
         "shared/tar.py",
         "shared/websocket.py",
         "api/__init__.py",
