@@ -38,7 +38,8 @@ class MeshClients:
         name = key or ""
         entry = self._entries.get(name)
         if entry is None:
-            entry = self._entries[name] = _Entry(MeshAsync(self.address, self.token(key) if key else self.own_token))
+            shown = self.token(key) if key else self.own_token or self.token("") or None
+            entry = self._entries[name] = _Entry(MeshAsync(self.address, shown))
         self._entries.move_to_end(name)
         entry.users += 1
         try:

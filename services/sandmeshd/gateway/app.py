@@ -31,7 +31,7 @@ from sandmeshd.gateway.door.access import (
     closed_to_users,
     without_sandbox,
 )
-from sandmeshd.gateway.door.addresses import check_addresses
+from sandmeshd.gateway.door.addresses import check_addresses, token_required
 from sandmeshd.gateway.door.forward import Observer, forwarded
 from sandmeshd.gateway.door.local_sockets import open_local_sockets
 from sandmeshd.gateway.door.unary_socket import unary_sockets
@@ -41,6 +41,7 @@ from sandmeshd.gateway.routes.activity import Activity
 from sandmeshd.gateway.routes.call_meters import CallQuotas
 from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.runtime.addresses import is_open
 from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener, open_listener
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.metrics import Observed
@@ -118,9 +119,16 @@ async def open_gateway(
         tls, shared = _tls(settings), settings.share_ports
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)
+        if _may_carry(settings):
+            listener.carry_grpc(next((one for one in listening.addresses if not one.startswith("unix://")), ""))
         kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
         await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
         yield Gateway(listening.addresses, listener, activity)
+
+
+def _may_carry(settings: GatewaySettings) -> bool:
+    """Return whether who reaches the HTTP listener may reach the gRPC address too: not past the tokens of neither."""
+    return token_required(settings) or not any(is_open(address) for address in settings.http_listen)
 
 
 def _observers(routes: Routes) -> Mapping[str, Observer]:

@@ -9,6 +9,7 @@ from importlib import import_module
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.facades.address import MeshAddress
+from sandmeshd.facades.agentscope.settings import AgentscopeSettings
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.http import HttpListener
 
@@ -16,11 +17,11 @@ Opened = Mapping[str, str]
 """The URL of each door, by its name."""
 
 
-def open_names(settings: MeshSettings) -> dict[str, float | str]:
+def open_names(settings: MeshSettings) -> dict[str, AgentscopeSettings | float | str]:
     """Return what each door that the settings open is opened with, by its name."""
     agentscope, swerex, fusion = settings.agentscope_door, settings.swerex_door, settings.sandboxfusion_door
-    found: dict[str, tuple[bool, float | str]] = {
-        "agentscope": (agentscope.enabled, agentscope.idle_seconds),
+    found: dict[str, tuple[bool, AgentscopeSettings | float | str]] = {
+        "agentscope": (agentscope.enabled, agentscope),
         "swerex": (swerex.enabled, swerex.idle_seconds),
         "sandboxfusion": (fusion.enabled, fusion.template),
     }

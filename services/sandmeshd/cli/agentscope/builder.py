@@ -28,6 +28,9 @@ def builder(
     ] = None,
 ) -> None:
     """Build a template's image or Python environment, for the driver that settings choose, and test images."""
+    from sandmeshd.cli.agentscope.served import serve_old_paths  # noqa: PLC0415 - as in `build_templates`
+
+    serve_old_paths(extension)
     foreign = "" if platform is None or platform == OWN_PLATFORM else platform
     run_command(build_templates(build_type, BuildOptions(None, False, foreign, dockerfile_path, extension)))
 

@@ -26,15 +26,21 @@ def server(
     ] = None,
     extension: Extensions = None,
 ) -> None:
-    """Run a mesh with all its services on this machine, by default at 127.0.0.1:8000, until Ctrl-C."""
+    """Run a mesh that serves AgentScope Runtime's SDK, by default at http://127.0.0.1:8000, until Ctrl-C.
+
+    Clients of gRPC reach it there too where that address has no TLS, and at the other address that it prints.
+    """
     # The services take a second to import, which help need not wait for.
+    from sandmeshd.cli.agentscope.served import serve_old_paths, with_door  # noqa: PLC0415
     from sandmeshd.cli.config.config_file import find_config  # noqa: PLC0415
     from sandmeshd.cli.mesh.start import start_in_foreground  # noqa: PLC0415
+
+    serve_old_paths(extension)
 
     level = "ERROR" if log_level == "CRITICAL" else log_level
     file = find_config(config, os.environ, Path.cwd())
     settings = {**UpOptions(config=file, extension=extension).settings(), "log_level": level}
-    start_in_foreground(settings, None, as_json=False, defaults=DEFAULTS)
+    start_in_foreground(settings, None, as_json=False, defaults=DEFAULTS, adapt=with_door)
 
 
 app = single_command(server, epilog="Example: runtime-sandbox-server --config sandbox.env --extension my_sandbox.py")

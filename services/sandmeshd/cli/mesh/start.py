@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,8 @@ from sandmeshd.runtime.logs import configure_logging
 
 log = structlog.get_logger()
 
+Adapt = Callable[[MeshSettings], MeshSettings]
+
 KEEP_SIGNAL = signal.SIGUSR1
 """Ends a mesh as SIGTERM does, but keeps its sandboxes."""
 
@@ -43,21 +45,27 @@ def start_in_foreground(
     *,
     as_json: bool,
     defaults: Mapping[str, object] = MappingProxyType({}),
+    adapt: Adapt = lambda settings: settings,
 ) -> None:
-    """Run a mesh in this process until a signal ends it; `defaults` are settings that anything else overrides."""
+    """Run a mesh in this process until a signal ends it.
+
+    `defaults` are settings that anything else overrides; `adapt` changes those that were read.
+    """
     if ready_fd is None:
-        run_service(_serve(arguments, ConsoleReporter(as_json=as_json), defaults))
+        run_service(_serve(arguments, ConsoleReporter(as_json=as_json), defaults, adapt))
         return
     parent = PipeReporter(ready_fd)
     try:
-        run_service(_serve(arguments, parent, defaults))
+        run_service(_serve(arguments, parent, defaults, adapt))
     except SandmeshError as error:
         parent.failed(error)
         raise
 
 
-async def _serve(arguments: Mapping[str, Any], reporter: StartReporter, defaults: Mapping[str, object]) -> None:
-    settings = _read_settings(arguments, defaults)
+async def _serve(
+    arguments: Mapping[str, Any], reporter: StartReporter, defaults: Mapping[str, object], adapt: Adapt
+) -> None:
+    settings = adapt(_read_settings(arguments, defaults))
     configure_logging(settings.log_level, settings.log_format)
     for name, why in read_notes(settings, arguments["config"]).items():
         log.info("a setting has its default value and no effect here", setting=name, detail=why)

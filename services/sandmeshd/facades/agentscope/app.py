@@ -15,10 +15,12 @@ from sandmeshd.facades.agentscope import runtime, workspace
 from sandmeshd.facades.agentscope.boxes import Boxes
 from sandmeshd.facades.agentscope.desktop import Desktops
 from sandmeshd.facades.agentscope.methods import Methods
+from sandmeshd.facades.agentscope.settings import AgentscopeSettings
 from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.bodies import read_object
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.keys import KeyCheck
+from sandmeshd.runtime.addresses import is_open
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -43,11 +45,12 @@ NAMES: Final = (
 class Door:
     """Answers AgentScope Runtime's SDK."""
 
-    def __init__(self, clients: MeshClients, boxes: Boxes, desktops: Desktops, idle_seconds: float) -> None:
+    def __init__(self, clients: MeshClients, boxes: Boxes, desktops: Desktops, settings: AgentscopeSettings) -> None:
         self._keys = KeyCheck(clients)
+        self._require_token = settings.require_token
         self._boxes = boxes
         self._desktops = desktops
-        self._methods = Methods(clients, boxes, desktops, idle_seconds)
+        self._methods = Methods(clients, boxes, desktops, settings.idle_seconds)
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
@@ -80,6 +83,8 @@ class Door:
 
     async def _admit(self, request: web.Request) -> str:
         """Return the token of a request, once the mesh has taken it: nothing of a stranger's is parsed."""
+        if not self._require_token and not shown_token(request) and not _is_foreign(request):
+            return ""
         token = bearer_token(request)
         await self._keys.check(token, "bearer_token=...")
         return token
@@ -93,12 +98,12 @@ class Door:
 
 
 @asynccontextmanager
-async def open_door(mesh: MeshAddress, idle_seconds: float) -> AsyncGenerator[Door]:
+async def open_door(mesh: MeshAddress, settings: AgentscopeSettings) -> AsyncGenerator[Door]:
     """Serve AgentScope Runtime's SDK for a mesh until the block ends."""
     clients, boxes = MeshClients(mesh), Boxes(mesh.url)
     desktops = Desktops(clients)
     try:
-        yield Door(clients, boxes, desktops, idle_seconds)
+        yield Door(clients, boxes, desktops, settings)
     finally:
         await desktops.close()
         await boxes.close()
@@ -111,11 +116,26 @@ def bearer_token(request: web.Request) -> str:
     Raises:
         RequestError: It shows none.
     """
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not token.strip():
+    token = shown_token(request)
+    if not token:
         fix = "give bearer_token=..., a token of `sandmesh token create NAME`"
         raise RequestError(401, f"Authentication required: {fix}")
-    return token.strip()
+    return token
+
+
+def shown_token(request: web.Request) -> str:
+    """Return the token that a request shows, empty without one."""
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def _is_foreign(request: web.Request) -> bool:
+    """Return whether a request may be another's than a program of this machine: a page's in a browser, by any name."""
+    host = request.headers.get("Host", "")
+    named = is_open(host if ":" in host.rpartition("]")[2] else f"{host}:80")
+    return named or any(
+        header in request.headers for header in ("Origin", "Sec-Fetch-Site", "Forwarded", "X-Forwarded-For")
+    )
 
 
 async def _arguments(request: web.Request, first: str) -> dict[str, Any]:

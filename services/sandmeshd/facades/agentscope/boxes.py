@@ -54,7 +54,7 @@ class Boxes:
             await self.forget(token, identity)
 
     async def _open(self, token: str, identity: str) -> SandboxAsync:
-        box = SandboxAsync(identity, SECONDS, self._address, token)
+        box = SandboxAsync(identity, SECONDS, self._address, token or None)
         try:
             return await box.start()
         except (NotFound, SandboxLost, ValueError):

@@ -26,6 +26,9 @@ PLAIN: Final = "filesystem"
 WITH_DESKTOP: Final = "gui"
 """What `filesystem` has and a desktop, as the type has there: it starts when it is first asked for."""
 
+NOBODY: Final = "agentscope"
+"""The user whose sessions are those of clients without a token, where these are let in."""
+
 LEASE_SECONDS: Final = 7 * 86_400.0
 _RENAMED: Final = {"dryRun": "dry_run", "excludePatterns": "exclude_patterns"}
 _TOOLS: Final = {"computer": "computer_use"}
@@ -70,7 +73,7 @@ class Methods:
         async with self._clients.client(token) as mesh:
             if kind == PLAIN and await self._has_desktop(mesh):
                 options["template"], options["labels"] = WITH_DESKTOP, {LABEL: session, KIND: kind}
-            made = await mesh.sessions.connect(session, sandbox_type=kind, **options)
+            made = await mesh.sessions.connect(session, None if token else NOBODY, sandbox_type=kind, **options)
             if kind in made.sandboxes:
                 return made.sandboxes[kind]
             return list(made.sandboxes.values())[-1]

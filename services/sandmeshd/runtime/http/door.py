@@ -17,6 +17,7 @@ from aiohttp import web
 
 from sandmeshd.runtime.addresses import peer_network
 from sandmeshd.runtime.descriptors import PEERS_PART, connections_allowed
+from sandmeshd.runtime.http.grpc_pipe import PREFACE, GrpcPipe
 
 HANDSHAKE_SECONDS: Final = 10.0
 HEAD_SECONDS: Final = 20.0
@@ -30,10 +31,14 @@ RETRY_SECONDS: Final = 0.1
 class Door:
     """Accepts the connections of one address for an application's server, within its limits."""
 
-    def __init__(self, server: web.Server, options: Mapping[str, Any], tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, server: web.Server, options: Mapping[str, Any], tls: ssl.SSLContext | None, grpc: str = ""
+    ) -> None:
         self._server = server
         self._options = options
         self._tls = tls
+        self._grpc = grpc if tls is None else ""
+        """Where clients of gRPC are carried, who know this address alone; empty: nowhere."""
         self._by_peer: Counter[str] = Counter()
         self._most = connections_allowed()
         self._accepting: asyncio.Task[None] | None = None
@@ -85,7 +90,7 @@ class Door:
         return self._most // PEERS_PART if peer else self._most
 
     async def _open(self, connection: socket.socket, peer: str) -> None:
-        made = _Arrival(self._server, self._options, lambda: self._leave(peer))
+        made = _Arrival(self._server, self._options, lambda: self._leave(peer), self._grpc)
         loop, limit = asyncio.get_running_loop(), HANDSHAKE_SECONDS if self._tls else None
         with suppress(OSError):
             # A handshake that fails or takes too long is not for the log: strangers cause it.
@@ -103,16 +108,52 @@ class Door:
 class _Arrival(asyncio.Protocol):
     """A connection of which only its opening says what is spoken on it."""
 
-    def __init__(self, server: web.Server, options: Mapping[str, Any], ended: Callable[[], None]) -> None:
+    def __init__(self, server: web.Server, options: Mapping[str, Any], ended: Callable[[], None], grpc: str) -> None:
         self._server = server
         self._options = options
         self._ended = ended
+        self._grpc = grpc
+        self._begun = b""
+        self._limit: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
         self.was_made = False
         """Whether the connection was ever open; its end is noted then."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand it to what speaks the protocol that was agreed on, without TLS HTTP/1.1."""
+        """Hand it to what speaks the protocol that was agreed on, without TLS HTTP/1.1 or, by its first bytes, gRPC."""
         self.was_made = True
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._grpc:
+            self._hand_over(transport)
+            return
+        self._limit = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Read until the first bytes tell the protocol."""
+        self._begun += data
+        transport = self._transport
+        if transport is None or (len(self._begun) < len(PREFACE) and PREFACE.startswith(self._begun)):
+            return
+        self._cancel_limit()
+        if self._begun.startswith(PREFACE):
+            pipe = GrpcPipe(self._grpc, self._ended)
+            transport.set_protocol(pipe)
+            pipe.connection_made(transport)
+            pipe.begin(self._begun)
+        else:
+            self._hand_over(transport).data_received(self._begun)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Note the end of a connection that told no protocol."""
+        del exc
+        self._cancel_limit()
+        self._ended()
+
+    def _cancel_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+
+    def _hand_over(self, transport: asyncio.BaseTransport) -> asyncio.Protocol:
         tls = transport.get_extra_info("ssl_object")
         spoken: asyncio.Protocol = _Connection(self._server, self._options, self._ended)
         if tls is not None and tls.selected_alpn_protocol() == "h2":
@@ -122,6 +163,7 @@ class _Arrival(asyncio.Protocol):
             spoken = Http2Connection(self._handler, IDLE_SECONDS, self._ended)
         cast("asyncio.Transport", transport).set_protocol(spoken)
         spoken.connection_made(transport)
+        return spoken
 
     def _handler(self) -> web.RequestHandler:
         return web.RequestHandler(self._server, loop=asyncio.get_running_loop(), **self._options)

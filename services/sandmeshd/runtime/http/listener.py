@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +59,8 @@ class HttpAddresses:
     ports: tuple[int, int] | None = None
     always_tls: bool = False
     """Serve HTTPS on loopback too."""
+    grpc: str = ""
+    """The host:port to which gRPC clients are carried that come to one of these without TLS; empty: nowhere."""
 
 
 class HttpListener:
@@ -81,6 +83,10 @@ class HttpListener:
     def add(self, pages: Pages) -> None:
         """Register routes, to be added when it opens."""
         self._pages.append(pages)
+
+    def carry_grpc(self, address: str) -> None:
+        """Carry gRPC clients to an address, once it opens: they may know the HTTP address alone."""
+        self._addresses = replace(self._addresses, grpc=address)
 
     def note(self, note: Note) -> None:
         """Register what notes the addresses while it is open."""
