@@ -40,6 +40,8 @@ KINDS = (
     "it is released",
 )
 OWN = ("its code raises", "its command fails")
+TASKS = (*OWN, "its kernel is killed")
+"""What counts as the task's: who sent a signal cannot be known."""
 SECONDS = 300.0
 LONG_CELL = "import time; open('began', 'w').close(); time.sleep(60)"
 
@@ -68,7 +70,7 @@ class Rollout:
     @property
     def is_right(self) -> bool:
         """Whether every episode that was to end has its reward, and no failure is blamed on the wrong one."""
-        wrong = sum(count for (kind, fault), count in self.blamed.items() if (kind in OWN) != (fault == "task"))
+        wrong = sum(count for (kind, fault), count in self.blamed.items() if (kind in TASKS) != (fault == "task"))
         return not (wrong or self.missing or self.left or self.uncreated)
 
 
@@ -248,7 +250,7 @@ def figures_of(seen: Rollout, seconds: float, cpu: float) -> Iterator[Figure]:
     yield Figure("  with a reward", str(seen.rewards))
     yield Figure("  that were to fail and have one", str(seen.missing), "0")
     for (kind, fault), count in sorted(seen.blamed.items()):
-        yield Figure(f"  {kind}", f'{count}, fault "{fault}"', '"task"' if kind in OWN else 'not "task"')
+        yield Figure(f"  {kind}", f'{count}, fault "{fault}"', '"task"' if kind in TASKS else 'not "task"')
     yield Figure("creates that failed", str(seen.uncreated.total()), "0")
     yield Figure("sandboxes created a second, whose first step runs beside", f"{len(creates) / seen.creating:.1f}")
     yield Figure("a create, with its wait (p50, p99)", f"{statistics.median(creates):.2f} s, {p99:.2f} s")

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandmesh import errors, tools
     from sandmesh.errors import SandmeshError
-    from sandmesh.events import CallEvent, ContentBlock, Dropped, InputRequested, Output, Progress, Result, Started
+    from sandmesh.events import (
+        CallEvent,
+        Cleared,
+        ContentBlock,
+        Dropped,
+        InputRequested,
+        Output,
+        Progress,
+        Result,
+        Started,
+    )
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Secret, Snapshot
     from sandmesh.mesh import Mesh, MeshAsync
     from sandmesh.results import ToolResult
@@ -60,6 +70,7 @@ __all__ = [
     "BrowserSandbox",
     "BrowserSandboxAsync",
     "CallEvent",
+    "Cleared",
     "ContentBlock",
     "Dropped",
     "DummySandbox",
@@ -170,6 +181,7 @@ _HOMES = {
     "Processes": "sandbox.sync_handles",
     "ProcessesAsync": "sandbox.processes",
     "CallEvent": "events",
+    "Cleared": "events",
     "ContentBlock": "events",
     "Dropped": "events",
     "Output": "events",

@@ -42,9 +42,19 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class ContentBlock:
-    """A content block in the format of the Model Context Protocol: text, an image, a resource."""
+    """A content block in the format of the Model Context Protocol: text, an image, a resource.
+
+    A live view replaces the last block of the same `display_id` by one with `replaces`.
+    """
 
     block: dict[str, Any]
+    display_id: str | None = None
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What the code wrote and showed so far no longer counts: what follows replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +101,11 @@ class Result:
         return FAULTS.get(self.reason, "task") if self.is_error else None
 
 
-CallEvent: TypeAlias = Started | Output | ContentBlock | Progress | Dropped | InputRequested | Result
+CallEvent: TypeAlias = Started | Output | ContentBlock | Cleared | Progress | Dropped | InputRequested | Result
 
 STREAMS: dict[int, StreamName] = {pb.STREAM_STDOUT: "stdout", pb.STREAM_STDERR: "stderr"}
+
+_DISPLAY, _REPLACES, EVERYTHING = "sandmesh/display", "sandmesh/replaces", "*"
 
 _REASONS = {number: name.removeprefix("END_REASON_") for name, number in pb.EndReason.items()}
 
@@ -112,6 +124,30 @@ def read_block(content: pb.Content) -> dict[str, Any]:
     if isinstance(block, dict):
         return cast("dict[str, Any]", block)
     return {"type": "text", "text": content.json.decode(errors="backslashreplace")}
+
+
+def is_continuation(block: Mapping[str, Any]) -> bool:
+    """Return whether a block is more of the one before, which was too long for one event, or of a form of it."""
+    annotations: object = block.get("annotations")
+    return isinstance(annotations, dict) and cast("dict[str, Any]", annotations).get("continues") is True
+
+
+def take_display(block: dict[str, Any]) -> tuple[str, str]:
+    """Take out of a block the id of its display, and what it replaces: that display, EVERYTHING or "" for nothing."""
+    meta: object = block.get("_meta")
+    if not isinstance(meta, dict):
+        return "", ""
+    found = cast("dict[str, Any]", meta)
+    display, replaces = found.pop(_DISPLAY, ""), found.pop(_REPLACES, "")
+    if not found:
+        del block["_meta"]
+    return str(display), str(replaces)
+
+
+def _read_content(content: pb.Content) -> CallEvent:
+    block = read_block(content)
+    display, replaces = take_display(block)
+    return Cleared() if replaces == EVERYTHING else ContentBlock(block, display or None, bool(replaces))
 
 
 def read_result(result: pb.Result) -> Result:
@@ -143,7 +179,7 @@ class EventReader:
         self._readers: dict[str, Callable[[Any], CallEvent | None]] = {
             "started": lambda event: Started(event.pid or None),
             "output": self._output,
-            "content": lambda event: ContentBlock(read_block(event)),
+            "content": _read_content,
             "progress": lambda event: Progress(event.progress, event.total or None, event.message),
             "dropped": lambda event: Dropped(event.bytes) if event.bytes else None,
             "input_requested": lambda event: InputRequested(event.prompt, event.password),

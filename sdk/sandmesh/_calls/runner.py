@@ -11,7 +11,19 @@ from sandmesh._calls.call import GRACE_SECONDS, Call, Order, Receiver
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, SandmeshError
-from sandmesh.events import FAULTS, STREAMS, CallEvent, EventReader, read_block, read_result, text_decoder
+from sandmesh.events import (
+    EVERYTHING,
+    FAULTS,
+    STREAMS,
+    CallEvent,
+    EventReader,
+    Result,
+    is_continuation,
+    read_block,
+    read_result,
+    take_display,
+    text_decoder,
+)
 from sandmesh.results import ToolResult
 
 # A timer that never comes; loops refuse infinity.
@@ -19,13 +31,8 @@ NO_LIMIT_SECONDS = 10.0 * 365 * 86400
 
 # The one tool whose users look for its exit code among the blocks.
 SHELL = "run_shell_command"
-CELL = "run_ipython_cell"
-_SIGKILL = 9
 
 Block = dict[str, Any]
-
-# How an agent marks a block that is more of the last one, which was too long for one event.
-CONTINUES = {"continues": True}
 
 # What may be that long, and in which part of a block.
 _LONG = (("", "text"), ("", "data"), ("resource", "text"), ("resource", "blob"))
@@ -121,6 +128,7 @@ class Assembly:
         self._content: list[Block] = []
         self._pieces: list[str] = []
         self._whole: Block | None = None
+        self._displays: dict[str, list[int]] = {}
         self._continued: list[Block] = []
         self._open: int = 0
         self._decoders: dict[int, codecs.IncrementalDecoder] = {}
@@ -141,15 +149,35 @@ class Assembly:
             self._add_dropped(event.dropped)
             return
         block = read_block(event.content)
-        if block.get("annotations") == CONTINUES and self._whole is not None:
+        if is_continuation(block) and self._whole is not None:
             self._continued.append(block)
             return
         if self._continued:
             self._join()
+        display, replaces = take_display(block)
+        if replaces == EVERYTHING:
+            self._clear()
+            return
         self._whole = block
         block.setdefault("annotations", None)
         block.setdefault("description", "stdout" if block.get("type") == "text" else None)
-        self._content.append(block)
+        self._place(block, display, replaces)
+
+    def _place(self, block: Block, display: str, replaces: str) -> None:
+        """Add a block, or set it in the place of those of its display."""
+        places = self._displays.get(replaces, ()) if replaces else ()
+        for place in places:
+            self._content[place] = block
+        if not places:
+            if display:
+                self._displays.setdefault(display, []).append(len(self._content))
+            self._content.append(block)
+
+    def _clear(self) -> None:
+        """Forget all that was written and shown: what follows replaces it."""
+        self._whole = None
+        for kept in (self._content, self._displays, self._decoders, self._raw):
+            kept.clear()
 
     def finish(self, ended: pb.Result) -> ToolResult:
         """Return the result."""
@@ -161,7 +189,7 @@ class Assembly:
         if self._decoders:
             self._flush()
         # An exit code explains itself; a word of ours in between would not be what the program wrote.
-        if result.is_error and result.message and result.exit_code is None:
+        if result.is_error and result.message and result.exit_code is None and not _has_traceback(result):
             self._explain(result.message)
         if self._tool == SHELL and result.exit_code is not None:
             self._content.append(_text_block(str(result.exit_code), "returncode"))
@@ -175,9 +203,7 @@ class Assembly:
             "message": result.message,
         }
         if result.is_error:
-            # Who sent it cannot be known, and code seldom kills its own kernel: what is unsure is the mesh's.
-            killed = self._tool == CELL and result.reason == "KILLED" and result.signal == _SIGKILL
-            meta["fault"] = "infra" if killed else FAULTS.get(result.reason, "task")
+            meta["fault"] = FAULTS.get(result.reason, "task")
         made = ToolResult({"meta": meta, "content": self._content, "isError": result.is_error})
         if result.structured is not None:
             made["structuredContent"] = result.structured
@@ -203,10 +229,20 @@ class Assembly:
 
     def _join(self) -> None:
         whole = self._whole or {}
+        forms: dict[str, list[str]] = {}
+        more: list[Block] = []
+        for block in self._continued:
+            kind = block["annotations"].get("form")
+            if kind is None:
+                more.append(block)
+            else:
+                forms.setdefault(str(kind), []).append(str(block.get("text", "")))
         for holder, field in _LONG:
-            parts = [_part(block, holder, field) for block in (whole, *self._continued)]
-            if parts[0] is not None:
+            parts = [_part(block, holder, field) for block in (whole, *more)]
+            if parts[0] is not None and more:
                 (whole[holder] if holder else whole)[field] = "".join(part or "" for part in parts)
+        if forms:
+            whole["annotations"] = {**(whole.get("annotations") or {}), **{k: "".join(p) for k, p in forms.items()}}
         self._continued.clear()
 
     def _close(self) -> None:
@@ -226,6 +262,11 @@ class Assembly:
     def _explain(self, message: str) -> None:
         if not any(message in str(block.get("text", "")) for block in self._content):
             self._content.append(_text_block(message, "stderr"))
+
+
+def _has_traceback(result: Result) -> bool:
+    """Return whether the kernel showed what was raised, so that nothing is to be added."""
+    return bool(result.structured and "error" in result.structured)
 
 
 def _text_block(text: str, description: str | None) -> Block:

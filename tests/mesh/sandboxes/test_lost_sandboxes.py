@@ -42,10 +42,11 @@ async def test_a_sandbox_whose_agent_was_killed_is_lost_with_that_reason(mesh: M
         assert ended.fault == "infra"
 
 
-async def test_a_kernel_that_was_killed_under_its_cell_is_not_the_cell_s_fault(mesh: Mesh) -> None:
+async def test_a_cell_that_kills_its_own_kernel_is_at_fault_as_a_command_that_kills_its_shell_is(mesh: Mesh) -> None:
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
         killed = await box.run_ipython_cell("import os; os.kill(os.getpid(), 9)")
-        assert (killed["meta"]["reason"], killed.fault) == ("KILLED", "infra")
+        assert (killed["meta"]["reason"], killed.fault) == ("KILLED", "task")
+        assert (await box.run_shell_command("kill -9 $$")).fault == "task"
         assert (await box.run_ipython_cell("1 / 0")).fault == "task"
 
 

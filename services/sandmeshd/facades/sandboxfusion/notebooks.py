@@ -80,7 +80,8 @@ def _empty() -> Cell:
 
 def _display(block: dict[str, Any]) -> dict[str, Any]:
     forms: object = block.get("annotations")
-    shown = dict(cast("dict[str, Any]", forms)) if isinstance(forms, dict) else {}
+    found = cast("dict[str, Any]", forms) if isinstance(forms, dict) else {}
+    shown = {kind: form for kind, form in found.items() if form is not None}
     if block.get("type") == "image":
         return {**shown, str(block.get("mimeType", "image/png")): block.get("data", "")}
     return {"text/plain": block.get("text", ""), **shown}

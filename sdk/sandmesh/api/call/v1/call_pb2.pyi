@@ -519,7 +519,10 @@ Global___Output: _TypeAlias = Output  # noqa: Y015
 class Content(_message.Message):
     """Content is one content block in the form of the Model Context Protocol (2025-06-18, "ContentBlock").
     A block that is too long for one event comes in several: those after the first have {"continues": true} as their
-    annotations, and their text, data or resource goes on where the block before them ended.
+    annotations, and their text, data or resource goes on where the block before them ended. Where those also have
+    {"form": TYPE}, their text is a part of the first block's form of that MIME type.
+    `_meta` has "sandmesh/display", the id of the display that a block belongs to, and "sandmesh/replaces": the id of the
+    display whose last block it replaces, or "*" for all that was written and shown before, which a block without text says.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

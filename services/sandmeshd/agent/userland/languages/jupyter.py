@@ -118,8 +118,15 @@ class _Bridge:
         kind, content = message["header"]["msg_type"], message["content"]
         if kind == "stream":
             self._write(1 if content["name"] == "stdout" else 2, content["text"])
-        elif kind in {"display_data", "execute_result"}:
-            self._channel.place(content_blocks.bundle(content["data"]))
+        elif kind in {"display_data", "update_display_data", "execute_result"}:
+            blocks = content_blocks.bundle(content["data"])
+            transient: dict[str, Any] = content.get("transient") or {}
+            display = transient.get("display_id")
+            if display is not None:
+                blocks = content_blocks.of_display(blocks, str(display), replaces=kind == "update_display_data")
+            self._channel.place(blocks)
+        elif kind == "clear_output":
+            self._channel.clear(wait=bool(content["wait"]))
         elif kind == "error" and any(_lines(content)):
             self._channel.place(content_blocks.texts("\n".join(_lines(content)) + "\n", "stderr"))
 

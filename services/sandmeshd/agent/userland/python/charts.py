@@ -13,6 +13,8 @@ def register(display_formatter: Any, formatter_class: type[Any]) -> None:
     """Register this form for figures, beside their image."""
     formatter = formatter_class(parent=display_formatter)
     formatter.format_type = KIND
+    # Its own asks objects for JSON, which is another form.
+    formatter.print_method = "_repr_chart_"
     # Its base class: matplotlib-inline removes every form of Figure itself.
     formatter.for_type_by_name("matplotlib.figure", "FigureBase", _chart)
     display_formatter.formatters[KIND] = formatter

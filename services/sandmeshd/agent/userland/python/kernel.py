@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import bdb
 import builtins
 import getpass
 import io
 import os
 import select
 import signal
-import site
 import socket
 import sys
 import warnings
-from importlib import import_module, invalidate_caches
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland.core import launch, layer
-from sandmeshd.agent.userland.python import kernel_protocol, output, shell
+from sandmeshd.agent.userland.core import launch
+from sandmeshd.agent.userland.python import adaptations, event_loop, import_hooks, kernel_protocol, output, shell
 
 IDLE_SECONDS = 0.4
 """How long a kernel that is not warm waits for its first cell before it warms up."""
@@ -24,9 +23,7 @@ BUSY_SECONDS = 2.0
 """The same while its machine has no processor to spare, as when many sandboxes are created at once."""
 
 _CELLS = {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT, kernel_protocol.WARM_UP}
-_INPUT, _GETPASS = input, getpass.getpass
-# signal.getsignal makes an enum of what is none, which takes ten times as long.
-_handler_of: Any = import_module("_signal").getsignal
+_INPUT = input
 
 
 class Kernel:
@@ -37,8 +34,10 @@ class Kernel:
 
         What a kernel does for the first time after it was forked, it does in memory of its own.
         """
-        self._running = False
         self._shell = shell.make_shell()
+        self._loop = event_loop.KernelLoop()
+        self._shell.loop_runner = self._loop.run
+        event_loop.install()
         # IPython lets go of old values by itself; nobody needs to hear of it.
         warnings.filterwarnings("ignore", message="Output cache limit")
         self._warm, self._later = False, later
@@ -63,9 +62,10 @@ class Kernel:
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]
         _reseed()
-        self._layer = _Layer()
+        self._packages = import_hooks.InstalledPackages()
+        import_hooks.Adaptations(dict(adaptations.ADAPTATIONS))
         channel = output.Channel(socket.socket(fileno=connection))
-        signal.signal(signal.SIGINT, self._interrupt)
+        signal.signal(signal.SIGINT, _ignore)
         if not select.select([connection], [], [], 0)[0]:
             # What a fork shares is copied when it is first written: before the first cell, unless that is there.
             shell.exercise(self._shell, "1+1")
@@ -89,6 +89,9 @@ class Kernel:
                 self.warm_up()
 
     def _serve(self, channel: output.Channel, streams: _Streams) -> None:
+        channel.idle = True
+        self._loop.wait(channel.fileno())
+        channel.idle = False
         kind, payload, input_fd = channel.receive()
         if kind in _CELLS:
             if input_fd is not None or streams.has_input:
@@ -101,6 +104,7 @@ class Kernel:
                 os._exit(0)
             # After the answer, which need not wait for it.
             streams.mend()
+            shell.end_debugger()
         if kind == kernel_protocol.WARM_UP:
             self._forget(channel)
 
@@ -114,26 +118,27 @@ class Kernel:
 
     def _run(self, code: str) -> BaseException | None:
         """Run a cell and return what it raised."""
-        self._layer.refresh()
+        self._packages.refresh()
         try:
-            # The last cell may have set its own; asking is ten times faster than setting.
-            if _handler_of(signal.SIGINT) != self._interrupt:
-                signal.signal(signal.SIGINT, self._interrupt)
-            self._running = True
             try:
+                # Set for each cell: the last one may have set its own.
+                event_loop.set_handler(signal.SIGINT, signal.default_int_handler)
+                self._loop.enter()
                 result = self._shell.run_cell(code, store_history=True)
             finally:
-                self._running = False
+                event_loop.set_handler(signal.SIGINT, _ignore)
+                self._loop.leave()
         except KeyboardInterrupt as interrupt:
             # It came while IPython was between the code and the result.
+            event_loop.set_handler(signal.SIGINT, _ignore)
+            self._loop.leave()
             return interrupt
         error: BaseException | None = result.error_before_exec or result.error_in_exec
         return error
 
-    def _interrupt(self, number: int, frame: object) -> None:
-        """Take a SIGINT: between cells there is nothing to interrupt."""
-        if self._running:
-            raise KeyboardInterrupt
+
+def _ignore(number: int, frame: object) -> None:
+    """Take a SIGINT between cells, where there is nothing to interrupt; programs do not inherit that."""
 
 
 def _account() -> tuple[int, int]:
@@ -159,42 +164,22 @@ def _reseed() -> None:
 
 def _line(error: BaseException) -> str:
     try:
-        said = str(error).partition("\n")[0]
+        # The place of a syntax error, which Python appends, is in what was shown.
+        said = str(error.msg if isinstance(error, SyntaxError) else error).partition("\n")[0]
     except Exception:
         said = ""
+    if isinstance(error, bdb.BdbQuit):
+        said = f"the debugger was left. {output.INPUT_HINT}"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-class _Layer:
-    """The layer of packages as a kernel sees it: what is installed while it runs can be imported in the next cell."""
+def _refuse_password(*_: object, **__: object) -> str:
+    """Refuse to read a password, which no terminal and no reader gives.
 
-    def __init__(self) -> None:
-        """Make it and put it before the template's packages."""
-        layer.make(os.environ)
-        root = os.environ.get("VIRTUAL_ENV", "")
-        self._packages = f"{root}/{layer.PACKAGES}"
-        try:
-            self._seen = os.stat(self._packages).st_mtime_ns  # noqa: PTH116 - pathlib is a slow import, here and below
-        except OSError:
-            self._seen = 0
-        if self._seen and root != sys.prefix:
-            # What runs `sys.executable -m pip`, as %pip does, means the layer.
-            sys.executable = f"{root}/bin/python"
-            at = next((n for n, path in enumerate(sys.path) if path.endswith("site-packages")), len(sys.path))
-            sys.path.insert(at, self._packages)
-            if os.listdir(self._packages) != [layer.TEMPLATE]:  # noqa: PTH208
-                site.addsitedir(self._packages)
-
-    def refresh(self) -> None:
-        """Take note of what was installed or removed since the last time."""
-        try:
-            seen = os.stat(self._packages).st_mtime_ns  # noqa: PTH116
-        except OSError:
-            seen = 0
-        if seen != self._seen:
-            self._seen = seen
-            site.addsitedir(self._packages)
-            invalidate_caches()
+    Raises:
+        EOFError: Always.
+    """
+    return output.NoInput().readline()
 
 
 class _Streams:
@@ -208,6 +193,7 @@ class _Streams:
         self._pipes = {fd: (pipe, os.fstat(pipe)) for fd, pipe in enumerate(pipes, start=1)}
         self._input: io.TextIOBase = output.NoInput()
         sys.stdin = self._input
+        getpass.getpass = _refuse_password
         self._open()
 
     def mend(self) -> None:
@@ -232,7 +218,7 @@ class _Streams:
         reader = io.TextIOWrapper(io.FileIO(0, "r", closefd=False)) if self.has_input else output.NoInput()
         sys.stdin = self._input = reader
         builtins.input = self._ask if self.has_input else _INPUT
-        getpass.getpass = self._ask_password if self.has_input else _GETPASS
+        getpass.getpass = self._ask_password if self.has_input else _refuse_password
 
     def _open(self) -> None:
         sys.stdout = self._out = output.open_stream(1, self._channel)

@@ -12,11 +12,17 @@ import os
 import select
 import socket
 import sys
+from _thread import get_ident
 from collections import deque
 from collections.abc import Iterable
 
 from sandmesh.shared import frames
-from sandmeshd.agent.userland.python import kernel_protocol
+from sandmeshd.agent.userland.python import content_blocks, kernel_protocol
+
+INPUT_HINT = "Put the values into the code, or answer with `on_input` of the SDK's `run` and `run_ipython_cell`."
+"""What helps where code asks a question that nobody answers."""
+_MOST_KEPT = 32
+"""How many blocks that tasks show between two cells are kept for the second; older ones go."""
 
 
 class Channel:
@@ -33,6 +39,20 @@ class Channel:
         self._passed: list[int] = []
         self._unsent: list[bytes] = []
         self._last = 0
+        self._clears = False
+        """Whether what comes next replaces all that came before."""
+        self._thread = get_ident()
+        self.idle = False
+        """Whether no cell runs: what tasks show is kept for the next one, and nothing waits for its place."""
+
+    def fileno(self) -> int:
+        """Return the descriptor on which frames come."""
+        return self._connection.fileno()
+
+    @property
+    def _may_wait(self) -> bool:
+        # Two threads that wait would take each other's answers, and between cells none comes.
+        return get_ident() == self._thread and not self.idle and os.getpid() == self._pid
 
     def receive(self) -> tuple[bytes, bytes, int | None]:
         """Wait for a frame: kind, payload and the descriptor that came with it."""
@@ -54,24 +74,45 @@ class Channel:
         if os.getpid() == self._pid:
             made = [frames.pack(kernel_protocol.BLOCK + block) for block in blocks]  # which may print
             flush()
+            if self._clears and self._may_wait:
+                self._clear()
             self._last = 0
             self._unsent += made
+            if self.idle:
+                del self._unsent[:-_MOST_KEPT]
 
     def place(self, blocks: Iterable[bytes]) -> None:
         """Send blocks and wait until each has its place."""
-        if os.getpid() == self._pid:
-            made = list(blocks)  # which may print
-            flush()
-            self._last = 0
-            for block in made:
-                self._wait(kernel_protocol.BLOCK_WAITS + block)
+        if not self._may_wait:
+            self.show(blocks)
+            return
+        made = list(blocks)  # which may print
+        flush()
+        if self._clears:
+            self._clear()
+        self._last = 0
+        for block in made:
+            self._wait(kernel_protocol.BLOCK_WAITS + block)
 
     def writing(self, fd: int) -> None:
         """Wait, before a stream is written, until what another one wrote has its place."""
-        if fd != self._last and os.getpid() == self._pid:
+        if (fd != self._last or self._clears) and self._may_wait:
+            if self._clears:
+                self._clear()
             if self._last or self._unsent:
                 self._wait(kernel_protocol.SYNC)
             self._last = fd
+
+    def clear(self, *, wait: bool) -> None:
+        """Say that what was written and shown so far does not count; with `wait` not before something follows."""
+        if self._may_wait:
+            self._clears = wait
+            if not wait:
+                self.place([content_blocks.CLEARED])
+
+    def _clear(self) -> None:
+        self._clears = False
+        self.place([content_blocks.CLEARED])
 
     def ready(self) -> None:
         """Report that cells may be sent."""
@@ -100,7 +141,7 @@ class Channel:
         payload = message.replace("\0", "").encode("utf-8", "backslashreplace")[:2000]
         if error:
             payload += b"\0" + error
-        unsent, self._unsent, self._last = self._unsent, [], 0
+        unsent, self._unsent, self._last, self._clears = self._unsent, [], 0, False
         self._connection.sendall(b"".join([*unsent, frames.pack(kernel_protocol.END + bytes((flags,)) + payload)]))
 
     def _wait(self, message: bytes) -> None:
@@ -119,6 +160,9 @@ class NoChannel:
             pass
 
     place = show
+
+    def clear(self, *, wait: bool) -> None:
+        """Ignore it: nothing was shown."""
 
 
 class Stream(io.FileIO):
@@ -148,12 +192,10 @@ class NoInput(io.TextIOBase):
         Raises:
             EOFError: Always.
         """
-        __tracebackhide__ = True  # IPython leaves this frame out
-        raise EOFError("this call takes no input: give the values in the code, or start the call with takes_input")
+        raise EOFError(f"this call takes no input. {INPUT_HINT}")
 
     def read(self, size: int | None = -1, /) -> str:
         """Refuse, as `readline` does."""
-        __tracebackhide__ = True
         return self.readline()
 
 

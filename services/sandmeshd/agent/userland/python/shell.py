@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import os
 import re
 import subprocess
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     class InteractiveShell(_Anything):
         def should_run_async(self, raw_cell: str, **kwargs: Any) -> bool: ...
         def init_completer(self) -> None: ...
+        def init_user_ns(self) -> None: ...
+        def showsyntaxerror(self, filename: str | None = None, running_compiled_code: bool = False) -> None: ...
+        def enable_matplotlib(self, gui: Any = None) -> Any: ...
+        def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]: ...
 
     class DisplayHook(_Anything): ...
 
@@ -65,6 +70,9 @@ _ESCAPES: Final = re.compile(r"[!%?]|^\s*[,;/]", re.MULTILINE)
 _WORD: Final = re.compile(r"\s*([\w.*]*)")
 """What a line begins with; IPython may take it for a command."""
 _ASYNC: Final = re.compile(r"await|async")
+
+_HEADLESS: Final = frozenset({None, "inline", "agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
+"""The backends of matplotlib that need neither a window nor a notebook."""
 
 _SHELL_TRAITS: Final = (
     "history_manager",
@@ -110,12 +118,20 @@ class _Hook(DisplayHook):
 class _Publisher(DisplayPublisher):
     """Shows what display() is given."""
 
-    def publish(self, data: Mapping[str, Any], *_: object, **__: object) -> None:
-        """Send an object's forms as blocks."""
-        self.shell.channel.place(content_blocks.bundle(data))
+    def publish(
+        self, data: Mapping[str, Any], *_: object, transient: Any = None, update: bool = False, **__: object
+    ) -> None:
+        """Send an object's forms as blocks; those of a display with an id replace its last ones in an update."""
+        described: dict[str, Any] = transient or {}
+        display = described.get("display_id")
+        blocks = content_blocks.bundle(data)
+        if display is not None:
+            blocks = content_blocks.of_display(blocks, str(display), replaces=update)
+        self.shell.channel.place(blocks)
 
     def clear_output(self, wait: bool = False) -> None:
-        """Ignore the request: what was displayed stays."""
+        """Replace what the cell wrote and showed so far by what follows; with `wait` once that comes."""
+        self.shell.channel.clear(wait=wait)
 
 
 class _Transformers(TransformerManager):
@@ -194,6 +210,30 @@ class Shell(InteractiveShell):
     def _showtraceback(self, etype: object, evalue: object, stb: list[str]) -> None:
         self.report = exception_report.encode(etype, evalue, stb)
         self.channel.show(content_blocks.texts("\n".join(stb) + "\n", "stderr"))
+
+    def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]:
+        """Return an exception whose tracebacks, and those of what it came from, end where user code's frames do."""
+        etype, value, traceback = super()._get_exc_info(exc_tuple)
+        exception_report.trim(value)
+        return etype, value, getattr(value, "__traceback__", traceback)
+
+    def showsyntaxerror(self, filename: str | None = None, running_compiled_code: bool = False) -> None:
+        """Show a syntax error; one of code that the cell compiled comes with the cell's own frames."""
+        exception_report.trim(sys.exc_info()[1], callers=True)
+        super().showsyntaxerror(filename, running_compiled_code)
+
+    def init_user_ns(self) -> None:
+        """Give the namespace what Python's own `__main__` has: multiprocessing looks for its specification."""
+        super().init_user_ns()
+        self.user_ns["__spec__"] = self.user_ns_hidden["__spec__"] = None
+
+    def enable_matplotlib(self, gui: Any = None) -> Any:
+        """Show figures as pictures, whatever front end is asked for: there is none that could follow a live one."""
+        if gui not in _HEADLESS:
+            sys.stdout.write(f"%matplotlib {gui} needs a window or a notebook: figures are shown inline, as images\n")
+            gui = "inline"
+        self.pylab_gui_select = None
+        return super().enable_matplotlib(gui)
 
     def init_history(self) -> None:
         """Keep no history on disk."""
@@ -297,7 +337,22 @@ def _own_folder() -> str | None:
 
 def make_shell() -> Any:
     """Make the shell that `get_ipython()` gives."""
+    stops = bdb.Bdb.stop_here
+    # A debugger that a cell starts walks through its own frames: what called them is no part of the user's program.
+    bdb.Bdb.stop_here = lambda self, frame: not _runs_cells(frame) and stops(self, frame)  # type: ignore[method-assign]
     return Shell.instance()
+
+
+def _runs_cells(frame: Any) -> bool:
+    module = str(frame.f_globals.get("__name__"))
+    return module.startswith(("sandmeshd.", "IPython.core."))
+
+
+def end_debugger() -> None:
+    """Stop a debugger that the last cell started and did not leave: it would stop in the next one."""
+    trace = sys.gettrace()
+    if isinstance(getattr(trace, "__self__", None), bdb.Bdb):
+        sys.settrace(None)
 
 
 def warm_up(shell: Any) -> None:

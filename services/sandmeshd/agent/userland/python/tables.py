@@ -13,6 +13,8 @@ def register(display_formatter: Any, formatter_class: type[Any]) -> None:
     """Register this form for pandas' data frames and series, beside their text."""
     formatter = formatter_class(parent=display_formatter)
     formatter.format_type = KIND
+    # Its own asks objects for JSON, which is another form.
+    formatter.print_method = "_repr_table_"
     # The modules' names until pandas 2, and from 3 on.
     for module in ("pandas.core.frame", "pandas"):
         formatter.for_type_by_name(module, "DataFrame", records)

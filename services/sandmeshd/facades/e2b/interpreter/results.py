@@ -41,8 +41,9 @@ def read_result(block: dict[str, Any], *, is_main: bool) -> dict[str, Any]:
         elif kind == _CHART:
             result["chart"] = value
         elif kind == "text/plain":
+            # None: the text was made of another form, which E2B's clients read by themselves.
             result["text"] = value
-    return result
+    return {name: value for name, value in result.items() if name != "text" or value is not None}
 
 
 def ends_in_value(code: str) -> bool:

@@ -1,0 +1,88 @@
+"""How libraries that expect a terminal, a window or a script find a kernel instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from sandmeshd.agent.userland.python import event_loop
+
+
+def _show_figures(backends: Any) -> None:
+    """Show figures also with matplotlib's backends that only write files, which `matplotlib.use("Agg")` chooses."""
+    manager, backend = backends.FigureManagerBase, backends._Backend  # noqa: SLF001 - older backends inherit from it
+    show_window, show_windows, show_all = manager.show, manager.pyplot_show.__func__, backend.show.__func__
+
+    def show(self: Any) -> None:
+        if _is_inline():
+            # It shows all figures where the cell ends.
+            show_window(self)
+        else:
+            _display_figure(self.canvas.figure)
+
+    def pyplot_show(cls: Any, *, block: bool | None = None) -> None:
+        if cls.show is show:
+            _display_all()
+        else:
+            show_windows(cls, block=block)
+
+    def backend_show(cls: Any, *, block: bool | None = None) -> None:
+        if cls.mainloop is None:
+            _display_all()
+        else:
+            show_all(cls, block=block)
+
+    manager.show, manager.pyplot_show, backend.show = show, classmethod(pyplot_show), classmethod(backend_show)
+
+
+def _display_all() -> None:
+    pyplot: Any = import_module("matplotlib.pyplot")
+    for number in pyplot.get_fignums():
+        _display_figure(pyplot.figure(number))
+    pyplot.close("all")
+
+
+def _is_inline() -> bool:
+    matplotlib: Any = import_module("matplotlib")
+    return "inline" in str(matplotlib.get_backend())
+
+
+def _display_figure(figure: Any) -> None:
+    ipython: Any = import_module("IPython")
+    pylab: Any = import_module("IPython.core.pylabtools")
+    shell: Any = ipython.get_ipython()
+    if figure.__class__ not in shell.display_formatter.formatters["image/png"]:
+        pylab.select_figure_formats(shell, {"png"}, bbox_inches="tight")
+    ipython.display.display(figure)
+
+
+def _show_images(shows: Any) -> None:
+    """Show pictures of Pillow in the cell: programs that open windows may be there, but nobody sees those."""
+    viewer = next((found for found in shows._viewers if type(found).__name__ == "IPythonViewer"), None)  # noqa: SLF001
+    if viewer is not None:
+        shows._viewers[:] = [viewer]  # noqa: SLF001 - it has no function for this
+
+
+def _run_apart(*names: str) -> Callable[[Any], None]:
+    def adapt(module: Any) -> None:
+        for name in names:
+            setattr(module, name, event_loop.apart(getattr(module, name)))
+
+    return adapt
+
+
+def _run_uvloop(module: Any) -> None:
+    module.run = event_loop.apart(module.run)
+    for name in ("run_forever", "run_until_complete"):
+        setattr(module.Loop, name, event_loop.apart(getattr(module.Loop, name)))
+
+
+ADAPTATIONS: Final[dict[str, Callable[[ModuleType], None]]] = {
+    "matplotlib.backend_bases": _show_figures,
+    "PIL.ImageShow": _show_images,
+    "anyio._core._eventloop": _run_apart("run"),
+    "uvloop": _run_uvloop,
+}
+"""By the module's name, what is done once it was imported."""

@@ -1,0 +1,63 @@
+"""The text of displayed objects that have none: what a reader without a browser gets of HTML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+LONGEST: Final = 4_000
+"""The most characters of a text that was made of another form."""
+_READ: Final = 1 << 20
+"""How much of HTML is looked at."""
+_OPAQUE: Final = re.compile(r"<(?:IPython\.core\.display\.|[\w.]+ (?:object )?at 0x[0-9a-f]+>)")
+"""What objects without a text of their own say."""
+_AS_THEY_ARE: Final = ("text/markdown", "text/latex", "application/json")
+_FLAGS: Final = re.DOTALL | re.IGNORECASE
+_UNSEEN: Final = re.compile(
+    r"<(script|style|head|template|svg)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL | re.IGNORECASE
+)
+_CELL_END: Final = re.compile(r"</t[dh]\s*>", re.IGNORECASE)
+_LINE_END: Final = re.compile(
+    r"<br\b[^>]*>|</(?:tr|p|div|li|h[1-6]|caption|table|pre|ul|ol|section)\s*>", re.IGNORECASE
+)
+_TAG: Final = re.compile(r"<[^<>]*>")
+_SPACES: Final = re.compile(r"[ \t\r\f\v]+")
+_LINES: Final = re.compile(r"\s*\n\s*")
+
+
+def text_of(plain: Any, forms: Mapping[str, Any]) -> str:
+    """Return an object's text: its own, or what its other forms say, bounded."""
+    text = "" if plain is None else str(plain)
+    if text and not _OPAQUE.match(text):
+        return text
+    for kind in _AS_THEY_ARE:
+        if kind in forms:
+            form = forms[kind]
+            return _bounded(form if isinstance(form, str) else json.dumps(form))
+    html = forms.get("text/html")
+    if isinstance(html, str):
+        return _bounded(_read(html[:_READ])) or text or _note("text/html", html)
+    return text or next(_note(kind, form) for kind, form in forms.items())
+
+
+def _read(html: str) -> str:
+    unescape: Any = import_module("html").unescape
+    seen = _UNSEEN.sub(" ", html).replace("\n", " ")
+    lined = _LINE_END.sub("\n", _CELL_END.sub("  ", seen))
+    read: str = unescape(_TAG.sub("", lined))
+    return _LINES.sub("\n", _SPACES.sub(" ", read)).strip()
+
+
+def _bounded(text: str) -> str:
+    left = len(text) - LONGEST
+    return (
+        text if left <= 0 else f"{text[:LONGEST]}\n[{left:,} characters left out: the whole is in the result's forms]"
+    )
+
+
+def _note(kind: str, form: Any) -> str:
+    size = len(form) if isinstance(form, str) else len(str(form))
+    return f"[{kind} of {size:,} characters, in the result's forms]"

@@ -1,0 +1,79 @@
+"""Figures, pictures and asyncio in the SDK's results: what a cell of a usual model gives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from sandmesh import BaseSandboxAsync
+from sandmeshd.mesh import Mesh
+
+
+@pytest.fixture
+async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:
+        yield opened
+
+
+PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+SHOWING = {
+    "inline": PLOT,
+    "use": f"import matplotlib\nmatplotlib.use('Agg')\n{PLOT}",
+    "use after pyplot": "import matplotlib, matplotlib.pyplot\nmatplotlib.use('Agg')\n" + PLOT,
+    "switch": "import matplotlib.pyplot as plt\nplt.switch_backend('agg')\n" + PLOT,
+    "file": "import matplotlib\nmatplotlib.use('svg')\n" + PLOT,
+    "figure": "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nfig.show()",
+    "widget": f"%matplotlib widget\n{PLOT}",
+    "notebook": f"%matplotlib notebook\n{PLOT}",
+    "qt": f"%matplotlib qt\n{PLOT}",
+    "pillow": "from PIL import Image\nImage.new('RGB', (9, 9)).show()",
+}
+
+
+async def test_a_figure_is_shown_once_whatever_back_end_was_asked_for(box: BaseSandboxAsync) -> None:
+    for name, code in SHOWING.items():
+        kernel = await box.kernels.create()
+        result = await kernel.run(code)
+        assert not result.is_error, (name, result.text)
+        assert len(result.images) == 1, (name, result.text)
+        assert len(result.text.splitlines()) == (1 if name in {"widget", "notebook", "qt"} else 0), (name, result.text)
+        await kernel.delete()
+
+
+async def test_an_animation_of_clear_output_leaves_its_last_picture_and_text(box: BaseSandboxAsync) -> None:
+    code = (
+        "from IPython.display import clear_output\nfor i in range(4):\n    clear_output(wait=True); print('step', i)\n"
+    )
+    result = await box.run_ipython_cell(code)
+    assert (result.stdout, result.stdout_bytes) == ("step 3\n", b"step 3\n")
+    drawn = "import matplotlib.pyplot as plt\n" + code + "    plt.plot([i, 1]); plt.show()"
+    result = await box.run_ipython_cell(drawn)
+    assert (result.stdout, len(result.images)) == ("step 3\n", 1)
+
+
+async def test_a_display_that_is_updated_shows_its_last_state_also_in_a_later_cell(box: BaseSandboxAsync) -> None:
+    first = await box.run_ipython_cell("h = display('one', display_id=True)\nfor n in 'abc': h.update(n)")
+    assert first.text == "'c'"
+    assert (await box.run_ipython_cell("h.update('later')")).text == "'later'"
+
+
+async def test_a_display_whose_kernel_died_is_an_error_of_the_cell_alone(box: BaseSandboxAsync) -> None:
+    await box.run_ipython_cell("h = display('one', display_id=True)")
+    assert (await box.run_ipython_cell("import os; os.kill(os.getpid(), 9)")).fault == "task"
+    lost = await box.run_ipython_cell("h.update('two')")
+    assert "NameError" in lost.stderr
+    assert (await box.run_ipython_cell("update_display('three', display_id='h')")).is_error is False
+
+
+async def test_what_is_wrong_is_said_once(box: BaseSandboxAsync) -> None:
+    for code in ("1 +", "def f(:", "  a\n b", "raise ValueError('only here')", "{}['key']", "raise Exception('a\\0b')"):
+        result = await box.run_ipython_cell(code)
+        last = result.stderr.rstrip().splitlines()[-1]
+        assert result.stderr.count(last) == 1, result.stderr
+
+
+async def test_html_of_megabytes_is_a_short_text_and_a_whole_form(box: BaseSandboxAsync) -> None:
+    result = await box.run_ipython_cell("display({'text/html': '<script>' + 'x' * 4_800_000 + '</script>'}, raw=True)")
+    assert len(result.text) < 200
+    assert [len(form) for form in result.forms("text/html")] == [4_800_017]

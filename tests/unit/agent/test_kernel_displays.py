@@ -1,0 +1,71 @@
+"""What objects without a text of their own are, large forms, and displays that replace others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from .client import Client, Ended
+from .test_cells import run, texts
+
+pytestmark = pytest.mark.needs("user namespaces")
+
+IMPORTS = "from IPython.display import HTML, JSON, Latex, Markdown, Math, SVG, clear_output, display, update_display\n"
+
+
+def blocks(ended: Ended) -> list[dict[str, Any]]:
+    """Return a cell's content blocks."""
+    return [json.loads(block) for block in ended.blocks]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("HTML('<b>a</b> &amp; <i>b</i>')", "a & b"),
+        ("display({'text/html': '<p>one</p><p>two</p>'}, raw=True)", "one\ntwo"),
+        ("HTML('<table><tr><th>x</th><th>y</th></tr><tr><td>1</td><td>2</td></tr></table>')", "x y\n1 2"),
+        ("HTML('<style>p {}</style><script>x < 1</script><p>seen</p><!-- not -->')", "seen"),
+        ("HTML('<script>' + 'x' * 3_000_000 + '</script>')", "<IPython.core.display.HTML object>"),
+        ("display({'text/html': '<script>' + 'x' * 3_000_000 + '</script>'}, raw=True)", "text/html of 3,000,017"),
+        ("HTML('<p>' + 'word ' * 100_000)", "characters left out"),
+        ("Markdown('# title')", "# title"),
+        ("Latex(r'$x$')", "$x$"),
+        ("display({'text/latex': '$y$'}, raw=True)", "$y$"),
+        ("JSON({'a': [1]})", '{"a": [1]}'),
+        ("type('Shown', (), {'_repr_html_': lambda self: '<b>own</b>'})()", "own"),
+        ("type('S', (), {'_repr_html_': lambda self: '<b>own</b>', '__repr__': lambda self: 'mine'})()", "mine"),
+    ],
+)
+async def test_the_text_of_what_has_none_is_what_a_reader_sees_and_bounded(
+    client: Client, code: str, text: str
+) -> None:
+    shown = texts(await run(client, IMPORTS + code))
+    first = shown if "3_000_000" not in code else shown[:200]
+    assert text in first
+    assert len(blocks(await run(client, IMPORTS + code))[0]["text"]) < 5_000
+
+
+async def test_a_form_larger_than_a_block_comes_in_parts_and_one_too_large_is_said_so(client: Client) -> None:
+    ended = await run(client, IMPORTS + "HTML('<p>' + 'x' * 5_000_000)")
+    parts = [block for block in blocks(ended) if (block["annotations"] or {}).get("form") == "text/html"]
+    assert "".join(part["text"] for part in parts) == "<p>" + "x" * 5_000_000
+    ended = await run(client, IMPORTS + "HTML('x' * 20_000_000)")
+    assert "text/html form of 20,000,000 bytes was left out" in texts(ended, "stderr")
+
+
+async def test_clear_output_and_updates_say_what_they_replace(client: Client) -> None:
+    loop = "for i in range(3):\n    clear_output(wait=True); print('step', i)\n"
+    code = loop + "shown = display(1, display_id='d')\nshown.update(2)"
+    ended = await run(client, IMPORTS + code)
+    metas = [block["_meta"] for block in blocks(ended)]
+    assert metas[:3] == [{"sandmesh/replaces": "*"}] * 3
+    assert metas[3:] == [{"sandmesh/display": "d"}, {"sandmesh/display": "d", "sandmesh/replaces": "d"}]
+    # With nothing after it, nothing is cleared.
+    assert blocks(await run(client, IMPORTS + "print('kept'); clear_output(wait=True)")) == []
+
+
+async def test_a_form_is_given_only_to_objects_that_have_it(client: Client) -> None:
+    (block,) = blocks(await run(client, IMPORTS + "JSON({'a': 1})"))
+    assert set(block["annotations"]) == {"application/json", "text/plain"}
