@@ -23,7 +23,7 @@ SHOWING = {
     "use after pyplot": "import matplotlib, matplotlib.pyplot\nmatplotlib.use('Agg')\n" + PLOT,
     "switch": "import matplotlib.pyplot as plt\nplt.switch_backend('agg')\n" + PLOT,
     "file": "import matplotlib\nmatplotlib.use('svg')\n" + PLOT,
-    "figure": "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nfig.show()",
+    "figure": "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\nplt.subplots()[0].show()",
     "widget": f"%matplotlib widget\n{PLOT}",
     "notebook": f"%matplotlib notebook\n{PLOT}",
     "qt": f"%matplotlib qt\n{PLOT}",
@@ -63,7 +63,8 @@ async def test_a_display_whose_kernel_died_is_an_error_of_the_cell_alone(box: Ba
     assert (await box.run_ipython_cell("import os; os.kill(os.getpid(), 9)")).fault == "task"
     lost = await box.run_ipython_cell("h.update('two')")
     assert "NameError" in lost.stderr
-    assert (await box.run_ipython_cell("update_display('three', display_id='h')")).is_error is False
+    code = "from IPython.display import update_display\nupdate_display('three', display_id='h')"
+    assert (await box.run_ipython_cell(code)).text == "'three'"
 
 
 async def test_what_is_wrong_is_said_once(box: BaseSandboxAsync) -> None:

@@ -49,7 +49,8 @@ async def test_the_text_of_what_has_none_is_what_a_reader_sees_and_bounded(
 
 async def test_a_form_larger_than_a_block_comes_in_parts_and_one_too_large_is_said_so(client: Client) -> None:
     ended = await run(client, IMPORTS + "HTML('<p>' + 'x' * 5_000_000)")
-    parts = [block for block in blocks(ended) if (block["annotations"] or {}).get("form") == "text/html"]
+    more = {"continues": True, "form": "text/html"}
+    parts = [block for block in blocks(ended) if block["annotations"] == more]
     assert "".join(part["text"] for part in parts) == "<p>" + "x" * 5_000_000
     ended = await run(client, IMPORTS + "HTML('x' * 20_000_000)")
     assert "text/html form of 20,000,000 bytes was left out" in texts(ended, "stderr")

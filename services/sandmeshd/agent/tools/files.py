@@ -6,6 +6,7 @@ the agent calls them on a thread; several may run at once.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import stat
@@ -44,6 +45,15 @@ _NOT_REPLACEABLE: Final = {
     errno.EACCES: "it is read-only; run_shell_command can change that with chmod u+w.",
 }
 
+_MARKS: Final = {
+    # Before those of UTF-16, with which they begin.
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+"""What text files of other systems begin with; it is not part of the text. A mark of UTF-8 is, as it was written."""
+
 
 def read_file(workspace: Workspace, request: ReadFile) -> Answer:
     """Return a file's text."""
@@ -75,10 +85,12 @@ def write_file(workspace: Workspace, request: WriteFile) -> Answer:
 def edit_file(workspace: Workspace, request: EditFile) -> Answer:
     """Replace pieces of a file and give the diff."""
     with explained(request.path), workspace.writing:
-        before = _read_text(workspace, request.path, MOST_READ)
+        data = _read(workspace, request.path, MOST_READ)
+        before = _decode(request.path, data)
         after = apply_edits(before, request.edits)
         if after != before and not request.dry_run:
-            _replace(workspace, request.path, after.encode())
+            mark, encoding = _encoding(data)
+            _replace(workspace, request.path, mark + after.encode(encoding))
     diff = unified_diff(before, after, show(request.path.lstrip("/")))
     return Answer([text(fenced(diff) if diff else "Nothing changes: the new text is the old.")])
 
@@ -170,6 +182,10 @@ HANDLERS: Final[Mapping[type[Tool], Callable[[Workspace, Any], Answer]]] = Mappi
 
 
 def _read_text(workspace: Workspace, path: str, most: int) -> str:
+    return _decode(path, _read(workspace, path, most))
+
+
+def _read(workspace: Workspace, path: str, most: int) -> bytes:
     with explained(path), os.fdopen(workspace.open_file(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(most + 1) if size <= most else b""
@@ -178,12 +194,23 @@ def _read_text(workspace: Workspace, path: str, most: int) -> str:
             f"{show(path)}: it has {max(size, len(data)):,} bytes and {most:,} can be read here. Read a part of it "
             "with run_shell_command (head -c, tail -c, sed -n) or in Python."
         )
+    return data
+
+
+def _encoding(data: bytes) -> tuple[bytes, str]:
+    """Return the byte order mark that data begin with, and the encoding that it stands for."""
+    return next(((mark, encoding) for mark, encoding in _MARKS.items() if data.startswith(mark)), (b"", "utf-8"))
+
+
+def _decode(path: str, data: bytes) -> str:
+    mark, encoding = _encoding(data)
     try:
-        return data.decode()
+        return data[len(mark) :].decode(encoding)
     except UnicodeDecodeError as error:
         raise ToolFailure(
-            f"{show(path)}: it is not UTF-8 text but binary ({size:,} bytes; byte {error.start:,} is the first that "
-            "does not fit). Read it with run_shell_command (base64, xxd, file) or in Python."
+            f"{show(path)}: it is not {encoding.upper()} text but binary ({len(data):,} bytes; byte "
+            f"{len(mark) + error.start:,} is the first that does not fit). Read it with run_shell_command (base64, "
+            "xxd, file) or in Python."
         ) from None
 
 

@@ -34,7 +34,7 @@ def package_hosts(indexes: PackageIndexes) -> tuple[NamedHost, ...]:
 
 
 def package_variables(indexes: PackageIndexes) -> dict[str, str]:
-    """Return environment variables that make pip, uv and npm inside use the node's indexes, without passwords."""
+    """Return environment variables that make pip, uv, npm and yarn inside use the node's indexes, without passwords."""
     extra = [_shown(url) for url in indexes.pip_extra if _remote(url)]
     variables: dict[str, str] = {}
     if _remote(indexes.pip):
@@ -46,7 +46,9 @@ def package_variables(indexes: PackageIndexes) -> dict[str, str]:
     if insecure:
         variables["PIP_TRUSTED_HOST"] = " ".join(dict.fromkeys(insecure))
     if _remote(indexes.npm):
-        variables["NPM_CONFIG_REGISTRY"] = _shown(indexes.npm)
+        # Yarn 1 and Yarn 2 and later have names of their own.
+        names = ("NPM_CONFIG_REGISTRY", "YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER")
+        variables |= dict.fromkeys(names, _shown(indexes.npm))
     return variables
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import resource
@@ -279,3 +280,21 @@ def test_file_info_has_size_times_kind_and_permissions(run: Run, root: Path) -> 
 
 def test_allowed_directories_are_the_root_and_the_granted_ones(text_of: Text, root: Path, granted: Path) -> None:
     assert text_of(tools.ListAllowedDirectories()) == f"Allowed directories:\n{root}\n{granted}"
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+        (codecs.BOM_UTF32_LE, "utf-32-le"),
+        (codecs.BOM_UTF32_BE, "utf-32-be"),
+    ],
+)
+def test_text_with_a_byte_order_mark_is_read_without_it_and_edited_in_its_encoding(
+    text_of: Text, root: Path, mark: bytes, encoding: str
+) -> None:
+    (root / "text.csv").write_bytes(mark + "naïve\n".encode(encoding))
+    assert text_of(tools.ReadFile("text.csv")) == "naïve\n"
+    text_of(tools.EditFile("text.csv", [{"oldText": "naïve", "newText": "café"}]))
+    assert (root / "text.csv").read_bytes() == mark + "café\n".encode(encoding)
