@@ -38,6 +38,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # A peer that vanished without a word is found out by these.
     ("grpc.keepalive_time_ms", 4_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # Without it an unanswered ping ends a connection after a minute, whatever the other says.
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
 

@@ -175,7 +175,8 @@ class Connection:
         return response
 
     async def _explained(self, error: SandmeshError) -> SandmeshError:
-        if not isinstance(error, MeshUnavailable):
+        # Where a mesh names a part of it that does not answer, it does so itself.
+        if not isinstance(error, MeshUnavailable) or "driver" in error.facts:
             return error
         address = ", ".join(target.address for target in self._targets)
         message, fix = f"no mesh answers at {address}", "start one there (sandmesh up) or give another address"

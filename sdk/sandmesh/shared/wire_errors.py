@@ -47,6 +47,12 @@ _BARE: dict[grpc.StatusCode, type[errors.SandmeshError]] = {
 
 _DROPPED = "the server dropped the request: it ends, or more of them came at once than it takes"
 """What CANCELLED means of a request that its caller did not cancel."""
+_SLOW = (
+    "the mesh did not answer within the request's time limit: `sandmesh doctor --mesh` says which part of it is slow "
+    "or does not answer, else give the request more time"
+)
+_BARE_MESSAGES = {grpc.StatusCode.CANCELLED: _DROPPED, grpc.StatusCode.DEADLINE_EXCEEDED: _SLOW}
+"""What is said in the place of gRPC's own words."""
 
 _REFUSALS = frozenset(
     {
@@ -96,7 +102,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> errors.SandmeshError:
             if found is not None:
                 return found
     cls = _BARE.get(error.code(), errors.InternalError)
-    message = _DROPPED if error.code() == grpc.StatusCode.CANCELLED else error.details() or error.code().name
+    message = _BARE_MESSAGES.get(error.code()) or error.details() or error.code().name
     return cls(message, {"grpc_code": error.code().name}, changed=_may_have_changed(error.code(), message))
 
 

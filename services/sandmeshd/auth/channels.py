@@ -13,6 +13,14 @@ from sandmeshd.runtime.rpc.failover import failover
 from sandmeshd.runtime.rpc.observation import correlation_interceptors
 from sandmeshd.runtime.rpc.server import OPTIONS, target
 
+_KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # Without it an unanswered ping ends a connection after a minute, whatever the other says.
+    ("grpc.http2.ping_timeout_ms", 5_000),
+]
+"""A service that hangs is left after these: what may be repeated then goes to the next one, within a call's wait."""
+
 
 @asynccontextmanager
 async def open_channel(address: str, identities: Identities | None = None) -> AsyncGenerator[grpc.aio.Channel]:
@@ -21,7 +29,7 @@ async def open_channel(address: str, identities: Identities | None = None) -> As
     With `identities` each RPC says, signed, who it is for.
     """
     # Without it two channels to one address share a connection, and one's end is the other's.
-    options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
+    options = [*OPTIONS, *_KEEPALIVE, ("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
     options.append(("grpc.max_reconnect_backoff_ms", 1_000))
     # A proxy of the environment is for other addresses than those of the mesh's own services.
     options.append(("grpc.enable_http_proxy", 0))

@@ -23,7 +23,7 @@ from sandmesh.errors import (
     WrongState,
 )
 from sandmeshd.allocator.background_tasks import BackgroundTasks
-from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.node import Node, silent_driver
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record
@@ -92,6 +92,9 @@ class Starter:
             return await self._failed(record, lack_of_descriptors(error) or _defect(error))
 
     async def _failed(self, record: Record, error: SandmeshError) -> SandmeshError:
+        node = self._nodes.by_id(record.node_id)
+        if node is not None and isinstance(error, MeshUnavailable) and "driver" not in error.facts:
+            error = silent_driver(node.name, error)
         log.info("a sandbox did not start", sandbox_id=record.sandbox_id, reason=error.reason, error=error.message)
         await retry_until_available(partial(self._records.failed, record.sandbox_id, error))
         return error

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import RuntimeUnavailable, SandmeshError
+from sandmesh.errors import MeshUnavailable, RuntimeUnavailable, SandmeshError
 from sandmeshd.allocator.nodes.circuit_breaker import CircuitBreaker
 from sandmeshd.contracts.driver import Driver
 
@@ -16,6 +16,13 @@ log = structlog.get_logger()
 
 _INFO_SECONDS = 5.0
 _SILENCES = 2
+
+
+def silent_driver(name: str, error: MeshUnavailable) -> MeshUnavailable:
+    """Return the error of a driver that does not answer, in words for whoever asked the mesh, which does answer."""
+    fix = "start its driver, or kill it first if it hangs (sandmesh doctor --mesh says which nodes answer)"
+    message = f"driver {name} does not answer ({error.message}): {fix}"
+    return MeshUnavailable(message, {"driver": name, "fix": fix}, changed=error.changed)
 
 
 @dataclass
@@ -64,6 +71,10 @@ class Node:
             message = f"driver {self.name} does not answer within {_INFO_SECONDS:g} s"
             self._silent(message)
             raise RuntimeUnavailable(message, {"fix": f"look at the log of driver {self.name}"}) from None
+        except MeshUnavailable as error:
+            silent = silent_driver(self.name, error)
+            self._silent(silent.message)
+            raise silent from None
         except SandmeshError as error:
             self._silent(error.message)
             raise

@@ -30,8 +30,11 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_permit_without_calls", 1),
     # Clients ask every few seconds whether the connection lives, and so does the server.
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+]
+KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
 ]
 _WAITING: list[tuple[str, int]] = [
     # Of more than a thousand requests that come at once gRPC drops some unless it is told otherwise.
@@ -91,7 +94,9 @@ async def open_server(
         stack.callback(_unlink, local.values())
         for group, options in ((local, _WAITING), (remote, [*_WAITING, *_limits(share_ports)])):
             if group:
-                server = grpc.aio.server(interceptors=[AroundInterceptor(around)], options=[*OPTIONS, *options])
+                server = grpc.aio.server(
+                    interceptors=[AroundInterceptor(around)], options=[*OPTIONS, *KEEPALIVE, *options]
+                )
                 await stack.enter_async_context(_serving(server, services, grace))
                 bound |= {number: _listen(server, address, tls) for number, address in group.items()}
                 await server.start()

@@ -1,0 +1,38 @@
+"""Services that hang, and a mesh whose only driver is gone: what is asked goes elsewhere, or is told why it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from sandmesh import BaseSandboxAsync
+from sandmesh.errors import MeshUnavailable
+from tests.faults.test_lost_driver import fell_silent
+from tests.faults.world import open_world
+
+
+@pytest.mark.timeout(240)
+async def test_an_allocator_that_hangs_is_left_for_the_other_and_no_create_or_cell_fails(tmp_path: Path) -> None:
+    async with open_world(tmp_path, count=2) as world, BaseSandboxAsync(base_url=world.addresses()) as kept:
+        await kept.run_ipython_cell("kept = 1")
+        for name in world.names("allocator"):
+            world.programs[name].signal(signal.SIGSTOP)
+            try:
+                async with BaseSandboxAsync(base_url=world.addresses(), timeout=60) as box:
+                    assert (await box.run_ipython_cell("print(6 * 7)")).stdout == "42\n"
+                assert (await kept.run_ipython_cell("print(kept)")).stdout == "1\n"
+            finally:
+                world.programs[name].signal(signal.SIGCONT)
+
+
+@pytest.mark.timeout(120)
+async def test_with_the_only_driver_gone_a_create_names_the_driver_and_not_the_mesh(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        await world.programs["driver1"].kill()
+        await fell_silent(world)
+        async with asyncio.timeout(60):
+            with pytest.raises(MeshUnavailable, match=r"driver driver1 does not answer .*start its driver"):
+                await BaseSandboxAsync(base_url=world.addresses(), timeout=10).start()
