@@ -109,6 +109,10 @@ async def test_lists_have_pages_and_filters(world: World) -> None:
     assert (await world.send("GET", "/v2/sandboxes?state=paused", key))[1] == []
     assert (await world.send("GET", "/v2/sandboxes?state=dozing", key))[0] == 400
     assert (await world.send("GET", "/v2/sandboxes?limit=-1", key))[0] == 400
+    listed = (await world.send("GET", "/v2/sandboxes", key))[1]
+    later = (await world.send("GET", f"/v2/sandboxes?startedAfter={listed[-1]['startedAt']}", key))[1]
+    assert [one["sandboxID"] for one in later] == [one["sandboxID"] for one in listed[:-1]]
+    assert (await world.send("GET", "/v2/sandboxes?startedAfter=lately", key))[0] == 400
 
 
 @pytest.mark.parametrize(

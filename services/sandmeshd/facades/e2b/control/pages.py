@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
 from sandmesh.mesh import SandboxInfo
-from sandmeshd.facades.e2b.control.views import state_of
+from sandmeshd.facades.e2b.control.views import state_of, write_time
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.identities import public_id
 from sandmeshd.facades.e2b.marks import Marks, read_marks
@@ -29,6 +30,7 @@ class Filters:
     oldest_first: bool
     after: str
     limit: int
+    started_after: datetime | None = None
 
     def page(self, infos: list[SandboxInfo]) -> tuple[list[tuple[SandboxInfo, Marks]], str]:
         """Return a page, and where the next begins; empty at the end."""
@@ -43,6 +45,9 @@ class Filters:
         if self.template and self.template != marks.template:
             return False
         if state_of(info) not in self.states:
+            return False
+        # Clients know the start as it is shown, which is less exact.
+        if self.started_after is not None and datetime.fromisoformat(write_time(info.created)) <= self.started_after:
             return False
         return all(marks.metadata.get(key) == value for key, value in self.metadata.items())
 
@@ -70,7 +75,24 @@ def read_filters(request: web.Request) -> Filters:
         oldest_first=query.get("order") == "asc",
         after=query.get("nextToken", ""),
         limit=limit or PAGE,
+        started_after=_moment(query.get("startedAfter", "")),
     )
+
+
+def _moment(written: str) -> datetime | None:
+    """Read a moment as RFC 3339 has it; one without an offset is in UTC.
+
+    Raises:
+        ApiError: It is not one.
+    """
+    if not written:
+        return None
+    try:
+        # In a query a plus that was not quoted is a space.
+        found = datetime.fromisoformat(written.replace(" ", "+") if "T" in written else written)
+    except ValueError:
+        raise ApiError(400, "startedAfter is a time like 2026-01-31T12:00:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _place(info: SandboxInfo) -> str:
