@@ -94,6 +94,6 @@ async def view_url(target: PortTarget, kind: pb.ExposureKind.ValueType) -> str:
     """Return a URL of a kind that is valid for half an hour at least: one that there is, else a new one."""
     until = datetime.now(UTC) + timedelta(seconds=_VIEW_SECONDS / 2)
     for each in await list_exposed(target):
-        if each.kind == EXPOSURE_KINDS[kind] and each.expires > until:
+        if each.url and each.kind == EXPOSURE_KINDS[kind] and each.expires > until:
             return each.url
     return (await expose(target, _VIEW_SECONDS, pb.ExposePortRequest(kind=kind))).url

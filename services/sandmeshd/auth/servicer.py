@@ -92,17 +92,18 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
         )
 
     async def CheckToken(self, request: pb.CheckTokenRequest, context: Context) -> pb.CheckTokenResponse:
-        """Return the principal of a token's secret."""
+        """Return the principal of a token's secret, or of the token that an id names."""
         secret = read_secret(request.secret)
-        record = await self._records.read(secret.token_id) if secret else None
-        if secret is None or record is None or not secret.fits(record.digest):
+        token_id = secret.token_id if secret else "" if request.secret else request.token_id
+        record = await self._records.read(token_id) if token_id else None
+        if record is None or (secret is not None and not secret.fits(record.digest)):
             raise _refused("invalid", "is not valid")
         if record.over:
             raise _refused(record.over, f"{record.token.name!r} was revoked" if record.revoked_us else "has expired")
         if record.gone_project:
             raise _refused("invalid", f"{record.token.name!r} is for the project {record.gone_project}, which is gone")
-        if _is_stale(record):
-            await self._records.read(secret.token_id, note_use=True)
+        if secret is not None and _is_stale(record):
+            await self._records.read(token_id, note_use=True)
         return pb.CheckTokenResponse(token=record.token)
 
     async def AwaitRevocation(self, request: pb.AwaitRevocationRequest, context: Context) -> pb.AwaitRevocationResponse:

@@ -61,6 +61,8 @@ class KnownTokens:
         self._grants: dict[bytes, Grant] = {}
         self._news = 0
         self._used = asyncio.Event()
+        self.on_revoked: list[Callable[[set[str]], None]] = []
+        """Called with the ids of tokens that were revoked."""
 
     async def check(self, secret: str) -> Grant:
         """Return the grant of a token; where the store must be asked and is away, wait for it for some seconds.
@@ -73,33 +75,51 @@ class KnownTokens:
             raise _over("invalid")
         grant = self.known(secret)
         if grant is None:
-            grant = await retry_until_available(partial(self._ask, secret, _digest(secret)), CALL_SECONDS)
+            request = pb.CheckTokenRequest(secret=secret)
+            grant = await retry_until_available(partial(self._ask, request, _digest(secret)), CALL_SECONDS)
+        return grant
+
+    async def check_id(self, token_id: str) -> Grant:
+        """Return the grant of a token by its id, for what was made with it.
+
+        Raises:
+            Unauthenticated: It is unknown, expired or revoked; the message says which.
+            Unavailable: Nobody can say.
+        """
+        key = f"id {token_id}".encode()
+        grant = self._fresh(key)
+        if grant is None:
+            request = pb.CheckTokenRequest(token_id=token_id)
+            grant = await retry_until_available(partial(self._ask, request, key), CALL_SECONDS)
         return grant
 
     def known(self, secret: str) -> Grant | None:
         """Return the grant of a token that was checked lately."""
-        grant = self._grants.get(_digest(secret))
+        return self._fresh(_digest(secret))
+
+    def _fresh(self, key: bytes) -> Grant | None:
+        grant = self._grants.get(key)
         if grant is None or time.monotonic() >= grant.checked + self._keep_seconds:
             return None
         return grant if self._clock() < grant.expires else None
 
-    async def _ask(self, secret: str, digest: bytes) -> Grant:
+    async def _ask(self, request: pb.CheckTokenRequest, key: bytes) -> Grant:
         while True:
             news = self._news
             with acting_for(SERVICE), translated():
-                answer = await self._stub.CheckToken(pb.CheckTokenRequest(secret=secret), timeout=self._timeout)
+                answer = await self._stub.CheckToken(request, timeout=self._timeout)
             # A revocation that was told meanwhile may be younger than the answer.
             if news == self._news:
-                return self._keep(answer.token, digest)
+                return self._keep(answer.token, key)
 
-    def _keep(self, token: pb.Token, digest: bytes) -> Grant:
-        grant = self._grants.pop(digest, None)
+    def _keep(self, token: pb.Token, key: bytes) -> Grant:
+        grant = self._grants.pop(key, None)
         if grant is None:
             grant = Grant(_principal(token), token.token_id)
         if token.HasField("expire_time"):
             grant.expires = token.expire_time.ToMicroseconds() / 1e6
         grant.checked = time.monotonic()
-        self._grants[digest] = grant
+        self._grants[key] = grant
         if len(self._grants) > MOST:
             del self._grants[next(iter(self._grants))]
         self._used.set()
@@ -150,10 +170,12 @@ class KnownTokens:
 
     def _revoke(self, token_ids: set[str]) -> None:
         self._news += 1
-        for digest, grant in list(self._grants.items()):
+        for key, grant in list(self._grants.items()):
             if grant.token_id in token_ids:
-                del self._grants[digest]
+                del self._grants[key]
                 _end(grant)
+        for heard in self.on_revoked:
+            heard(token_ids)
 
 
 def _digest(secret: str) -> bytes:

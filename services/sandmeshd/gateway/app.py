@@ -37,6 +37,7 @@ from sandmeshd.gateway.door.local_sockets import open_local_sockets
 from sandmeshd.gateway.door.unary_socket import unary_sockets
 from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.ports import open_ports
+from sandmeshd.gateway.ports.authority import Authority
 from sandmeshd.gateway.routes.activity import Activity
 from sandmeshd.gateway.routes.call_meters import CallQuotas
 from sandmeshd.gateway.routes.routes import Routes
@@ -114,7 +115,8 @@ async def open_gateway(
         stack.push_async_callback(_cancel, asyncio.create_task(routes.quotas.report_forever()))
         listener = await stack.enter_async_context(open_listener(_addresses(settings), _certificate(settings)))
         listener.add(metrics_page(measured))
-        ports = open_ports(settings, routes, listener, activity.holding, trail.recorded, quotas)
+        authority = Authority(quotas, tokens, settings.connect_timeout_seconds)
+        ports = open_ports(settings, routes, listener, activity.holding, trail.recorded, authority)
         services.append(await stack.enter_async_context(ports))
         tls, shared = _tls(settings), settings.share_ports
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -24,13 +24,22 @@ def shown(message: Message) -> dict[str, Any]:
     return dict(MessageToDict(copy, preserving_proto_field_name=True))
 
 
+def clear_secrets(message: Message) -> None:
+    """Clear the fields of a message that are marked (secret), wherever in it they are."""
+    _visit(message, lambda holder, field, _: holder.ClearField(field.name))
+
+
 def _hide(message: Message) -> None:
+    _visit(message, _hide_field)
+
+
+def _visit(message: Message, visit: Callable[[Message, Any, Any], None]) -> None:
     for field, value in message.ListFields():
         if field.GetOptions().Extensions[options_pb2.secret]:
-            _hide_field(message, field, value)
+            visit(message, field, value)
         elif field.message_type is not None:
             for inner in _messages(field, value):
-                _hide(inner)
+                _visit(inner, visit)
 
 
 def _hide_field(message: Message, field: Any, value: Any) -> None:

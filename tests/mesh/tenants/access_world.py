@@ -140,7 +140,8 @@ class World:
         storing = next(one for one in public_methods() if one.name == "SetSecret")
         await self.send(storing, setting, user)
         secret = sandbox_pb2.SandboxSecret(name="API_KEY", hosts=["api.example.org"])
-        slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base", secrets={"API_KEY": secret}))
+        spec = sandbox_pb2.SandboxSpec(template="base", secrets={"API_KEY": secret}, environment={"OWN": "hers"})
+        slot = session_pb2.SlotSpec(spec=spec)
         # Nobody renews it, and a busy machine takes its time for hundreds of requests.
         request = session_pb2.ConnectSessionRequest(session_id=session_id, slots=[slot], ttl=Duration(seconds=3600))
         stub = session_pb2_grpc.SessionServiceStub(self.channel)
@@ -154,6 +155,8 @@ class World:
         owned = Owned(user, session_id, sandbox.sandbox_id, fencing, first.call_id, token.token.token_id)
         saving = next(one for one in public_methods() if one.name == "CreateSnapshot")
         await self.send(saving, REQUESTS["SandboxService.CreateSnapshot"](owned), user)
+        exposing = next(one for one in public_methods() if one.name == "ExposePort")
+        await self.send(exposing, REQUESTS["PortService.ExposePort"](owned), user)
         return owned
 
 

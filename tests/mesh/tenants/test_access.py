@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import grpc
@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -200,6 +201,29 @@ async def test_a_read_only_token_reads_and_changes_nothing(
     answer = await world.send(method, request, who)
     if method.name in SHOWING:
         assert adas.sandbox_id in str(answer)
+    assert not list(secret_fields(answer)), "what can be used is shown only to those who may use it"
+    assert not re.search(r"/p/[a-z2-7]{30}|smesh_[a-z2-7]{16}_|e2b_[0-9a-f]{40}", str(answer))
+
+
+def secret_fields(message: Message) -> Iterator[str]:
+    """Yield the names of the fields that are set and marked as secret, wherever in a message they are."""
+    for field, value in message.ListFields():
+        if field.GetOptions().Extensions[options_pb2.secret]:
+            yield field.full_name
+        elif isinstance(value, Message):
+            yield from secret_fields(value)
+        elif field.message_type is not None:
+            for inner in value.values() if field.message_type.GetOptions().map_entry else value:
+                if isinstance(inner, Message):
+                    yield from secret_fields(inner)
+
+
+async def test_what_readers_do_not_see_is_there_for_the_owner(world: World, adas: Owned) -> None:
+    found: set[str] = set()
+    for method in public_methods():
+        if method.name in ("GetSandbox", "ListSandboxes", "GetSession", "ListSessions", "ListExposedPorts"):
+            found |= set(secret_fields(await world.send(method, REQUESTS[short(method)](adas), "ada")))
+    assert found == {"sandmesh.api.sandbox.v1.SandboxSpec.environment", "sandmesh.api.port.v1.ExposedPort.url"}
 
 
 def names_a_sandbox(method: MethodDescriptor) -> bool:

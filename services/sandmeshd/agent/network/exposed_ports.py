@@ -46,6 +46,7 @@ class Expose(Arguments):
     port: int
     expires: int
     kind: str = ""
+    token_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Revoke(Arguments):
 
 @dataclass(frozen=True)
 class Check(Arguments):
-    """Checks that it is reachable."""
+    """Checks that it is reachable, and names the mesh's token that it was made with."""
 
     tool: ClassVar[str] = "ports.check"
     exposure_id: str
@@ -85,6 +86,7 @@ class _Exposure:
     port: int
     expires: int
     kind: str
+    token_id: str
     timer: asyncio.TimerHandle
     calls: set[Call] = field(default_factory=set[Call])
     unused: asyncio.Future[None] | None = None
@@ -142,7 +144,9 @@ class Exposures:
             missing = f"the sandbox's type has nothing of the kind {request.kind}: use the type {wanted}"
             return _refused(errno.ENOTSUP, missing)
         timer = asyncio.get_running_loop().call_later(max(0.0, left), self._end, request.exposure_id)
-        self._exposed[request.exposure_id] = _Exposure(request.port, request.expires, request.kind, timer)
+        self._exposed[request.exposure_id] = _Exposure(
+            request.port, request.expires, request.kind, request.token_id, timer
+        )
         return Outcome()
 
     async def _list(self, _: ListExposed, call: Call) -> Outcome:
@@ -153,6 +157,7 @@ class Exposures:
                 "port": one.port,
                 "expires": one.expires,
                 "kind": one.kind,
+                "token_id": one.token_id,
                 "connections": len(one.calls),
             }
             for name, one in self._exposed.items()
@@ -177,7 +182,10 @@ class Exposures:
 
     async def _check(self, request: Check, call: Call) -> Outcome:
         call.started()
-        return Outcome() if request.exposure_id in self._exposed else _refused(errno.ENOENT, _ENDED)
+        exposure = self._exposed.get(request.exposure_id)
+        if exposure is None:
+            return _refused(errno.ENOENT, _ENDED)
+        return Outcome(structured=json.dumps({"token_id": exposure.token_id}).encode())
 
     async def _connect(self, request: Connect, call: Call) -> Outcome:
         exposure = self._exposed.get(request.exposure_id)

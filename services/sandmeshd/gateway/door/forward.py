@@ -1,4 +1,7 @@
-"""Forwards what another service marked PUBLIC, as bytes; refuses everything else by name."""
+"""Forwards what another service marked PUBLIC, as bytes; refuses everything else by name.
+
+Principals that may only read get no field that is marked (secret): what it holds could be used.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from typing import Any
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.errors import MethodNotFound
+from sandmeshd.auth.principal import current_principal
+from sandmeshd.runtime.redaction import clear_secrets
 from sandmeshd.runtime.rpc.server import Registration
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -51,17 +57,18 @@ def _handler(
     record: Record,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     if method.server_streaming and is_public(method):
-        return grpc.unary_stream_rpc_method_handler(_streaming(f"/{service.full_name}/{method.name}", channel))
+        return grpc.unary_stream_rpc_method_handler(_streaming(method, channel))
     behaviour = _behaviour(service, method, channel, observer)
     return grpc.unary_unary_rpc_method_handler(record(method, behaviour))
 
 
-def _streaming(path: str, channel: grpc.aio.Channel) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
+def _streaming(method: MethodDescriptor, channel: grpc.aio.Channel) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
+    path = f"/{method.containing_service.full_name}/{method.name}"
     upstream: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(path)
 
     async def forward(request: bytes, context: Context) -> AsyncIterator[bytes]:
         async for response in upstream(request, timeout=context.time_remaining()):
-            yield response
+            yield _readable(method, response)
 
     return forward
 
@@ -79,9 +86,18 @@ def _behaviour(
         response = await upstream(request, timeout=remaining)
         if observer is not None:
             observer(response)
-        return response
+        return _readable(method, response)
 
     return forward
+
+
+def _readable(method: MethodDescriptor, response: bytes) -> bytes:
+    """Return a response as its principal may have it."""
+    if not current_principal().read_only:
+        return response
+    message = GetMessageClass(method.output_type).FromString(response)
+    clear_secrets(message)
+    return message.SerializeToString()
 
 
 def _refusing(path: str) -> Behaviour:

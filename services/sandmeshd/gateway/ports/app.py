@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
-from sandmesh.api.quota.v1 import quota_pb2_grpc
+from sandmeshd.gateway.ports.authority import Authority
+from sandmeshd.gateway.ports.makers import Makers
 from sandmeshd.gateway.ports.servicer import PortServicer, Record, RecordedPorts
 from sandmeshd.gateway.ports.tokens import Signer
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels
@@ -31,16 +32,17 @@ async def open_ports(
     listener: HttpListener,
     holding: Holding,
     record: Record,
-    quotas: quota_pb2_grpc.QuotaServiceAsyncStub,
+    authority: Authority,
 ) -> AsyncGenerator[Registration]:
     """Proxy HTTP to ports of sandboxes until the block ends. Yields the service that makes URLs.
 
     `holding` counts a sandbox as in use while a connection into it is open; `record` wraps what serves a method;
-    `quotas` counts URLs.
+    `authority` counts URLs and knows which tokens are in force.
     """
     signer = Signer(settings.url_secret or SecretStr(secrets.token_hex(32)))
     open_tunnels = OpenTunnels()
-    servicer = PortServicer(settings, routes, signer, listener, open_tunnels, quotas)
+    servicer = PortServicer(settings, routes, signer, listener, open_tunnels, authority)
+    makers = Makers(routes, authority.tokens, settings.connect_timeout_seconds, open_tunnels)
     service = RecordedPorts(servicer, record)
     name = port_pb2.DESCRIPTOR.services_by_name["PortService"].full_name
     async with AsyncExitStack() as stack:
@@ -48,7 +50,8 @@ async def open_ports(
         def add(application: web.Application) -> None:
             # aiohttp is imported when the listener opens.
             proxying = import_module("sandmeshd.gateway.ports.proxy")
-            proxy = proxying.open_proxy(signer, routes, settings, holding, open_tunnels)
+            tunnels = proxying.Tunnels(routes, settings.connect_timeout_seconds, holding, open_tunnels)
+            proxy = proxying.Proxy(signer, makers, tunnels, settings.ports_domain)
             proxy.add(application)
             stack.push_async_callback(proxy.close)
 

@@ -7,7 +7,7 @@ from html import escape
 
 from aiohttp import web
 
-from sandmesh.errors import LeaseLost, NotFound, SandboxLost, SandmeshError
+from sandmesh.errors import LeaseLost, NotFound, SandboxLost, SandmeshError, Unauthenticated
 from sandmeshd.gateway.ports.agent_call import Refused
 from sandmeshd.runtime.http import PAGE_HEADER
 
@@ -33,7 +33,7 @@ def unreachable(why: SandmeshError | Refused, port: int) -> web.Response:
     """Return the page that says why a port cannot be reached."""
     if isinstance(why, Refused) and why.number == errno.ENOENT:
         return ended()
-    if isinstance(why, NotFound | LeaseLost):
+    if isinstance(why, NotFound | LeaseLost | Unauthenticated):
         return ended()
     if isinstance(why, SandboxLost):
         return page(502, "The sandbox has ended", "Make a new sandbox and expose its port again.")

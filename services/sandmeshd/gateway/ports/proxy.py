@@ -11,15 +11,16 @@ from aiohttp.typedefs import Middleware
 from yarl import URL
 
 from sandmesh.api.port.v1 import port_pb2
+from sandmesh.errors import SandmeshError
 from sandmeshd.gateway.ports import pages
+from sandmeshd.gateway.ports.agent_call import Refused
 from sandmeshd.gateway.ports.client import Tunnels, Unreachable, open_session
 from sandmeshd.gateway.ports.devtools import carry_devtools
 from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.gateway.ports.live_view import VIEWS, carry_view
+from sandmeshd.gateway.ports.makers import Makers
 from sandmeshd.gateway.ports.tokens import Signer, Target
-from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
-from sandmeshd.gateway.routes.routes import Routes
-from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.gateway.ports.tunnel import Tunnel
 from sandmeshd.runtime.http import EXPOSED_PORT, PORT_HEADER
 from sandmeshd.runtime.http.websockets import carry_websocket
 
@@ -28,10 +29,11 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Proxy:
-    """Finds the port that a request is for and carries the request there."""
+    """Finds the port that a request is for and carries the request there; `close` ends it."""
 
-    def __init__(self, signer: Signer, tunnels: Tunnels, domain: str | None) -> None:
+    def __init__(self, signer: Signer, makers: Makers, tunnels: Tunnels, domain: str | None) -> None:
         self._signer = signer
+        self._makers = makers
         self._tunnels = tunnels
         self._suffix = f".{domain.lower()}" if domain else None
         self._session = open_session(tunnels)
@@ -75,6 +77,10 @@ class Proxy:
         target = self._signer.read(token)
         if target is None:
             return pages.ended()
+        try:
+            await self._makers.check(target)
+        except (SandmeshError, Refused) as why:
+            return pages.unreachable(why, target.port)
         relayed = PORT_HEADER in request.headers
         place = Place(f"{_scheme(request)}://{request.host}", prefix, target.port, relayed)
         url = URL(f"http://{self._tunnels.host(target)}{path}", encoded=True)
@@ -140,11 +146,3 @@ def _raw_path(request: web.Request) -> str:
         return request.raw_path
     # A client that takes this for its proxy sends the whole URL.
     return "/" + request.raw_path.partition("://")[2].partition("/")[2]
-
-
-def open_proxy(
-    signer: Signer, routes: Routes, settings: GatewaySettings, holding: Holding, open_tunnels: OpenTunnels
-) -> Proxy:
-    """Open a proxy; `close` ends it."""
-    tunnels = Tunnels(routes, settings.connect_timeout_seconds, holding, open_tunnels)
-    return Proxy(signer, tunnels, settings.ports_domain)

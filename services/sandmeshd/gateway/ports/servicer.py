@@ -8,23 +8,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import grpc
-import structlog
 from google.protobuf.descriptor import MethodDescriptor
 
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.api.port.v1 import port_pb2_grpc
-from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.errors import CapabilityMissing, InvalidArgument, SandmeshError, TooLarge
-from sandmesh.shared.wire_errors import translated
-from sandmeshd.auth.principal import SERVICE, acting_for, current_principal
+from sandmeshd.auth.principal import Principal, current_principal
 from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
+from sandmeshd.gateway.ports.authority import Authority
 from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
 from sandmeshd.gateway.ports.tunnel import OpenTunnels
 from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import HttpListener
-
-log = structlog.get_logger()
 
 DEFAULT_SECONDS = 3600.0
 LONGEST_SECONDS = 30 * 86400.0
@@ -54,9 +50,9 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         signer: Signer,
         listener: HttpListener,
         open_tunnels: OpenTunnels,
-        quotas: quota_pb2_grpc.QuotaServiceAsyncStub,
+        authority: Authority,
     ) -> None:
-        self._quotas = quotas
+        self._authority = authority
         self._settings = settings
         self._routes = routes
         self._signer = signer
@@ -69,16 +65,20 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         seconds = request.ttl.ToNanoseconds() / 1e9 if request.HasField("ttl") else DEFAULT_SECONDS
         if not 1 <= seconds <= LONGEST_SECONDS:
             raise InvalidArgument(f"ttl is 1 second to 30 days, not {seconds:g} s")
-        target = Target(request.sandbox_id, new_exposure(), request.port, int(time.time() + seconds) + 1, request.kind)
+        token_id = current_principal().token_id
+        expires = min(int(time.time() + seconds) + 1, await self._authority.expiry(token_id))
+        target = Target(request.sandbox_id, new_exposure(), request.port, int(expires), request.kind)
         exposed = await self._describe(target)
         arguments = {"exposure_id": target.exposure_id, "port": target.port, "expires": target.expires, **kind}
+        if token_id:
+            arguments["token_id"] = token_id
         # Whose sandbox it is comes before what its owner has.
         await self._routes.of(current_principal()).link(request.sandbox_id)
-        await self._hold(target)
+        await self._authority.hold(target)
         try:
             await self._ask(request.sandbox_id, "ports.expose", arguments, request.fencing_token)
         except (Refused, SandmeshError) as error:
-            await self._release(target.sandbox_id, target.exposure_id)
+            await self._authority.release(target.sandbox_id, target.exposure_id)
             if isinstance(error, SandmeshError):
                 raise
             if error.number == errno.ENOTSUP:
@@ -89,46 +89,29 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
     async def ListExposedPorts(
         self, request: pb.ListExposedPortsRequest, context: Context
     ) -> pb.ListExposedPortsResponse:
-        """List URLs."""
+        """List what is exposed, and end what was made with tokens that are over."""
         found = await self._ask(request.sandbox_id, "ports.list", {}, request.fencing_token)
-        return pb.ListExposedPortsResponse(
-            ports=[
-                await self._describe(
-                    Target(
-                        request.sandbox_id,
-                        exposure["exposure_id"],
-                        exposure["port"],
-                        exposure["expires"],
-                        _KINDS.get(exposure.get("kind"), pb.EXPOSURE_KIND_UNSPECIFIED),
-                    ),
-                    exposure["connections"],
-                )
-                for exposure in found["ports"]
-            ]
-        )
+        response = pb.ListExposedPortsResponse()
+        for exposure in found["ports"]:
+            token_id = exposure.get("token_id", "")
+            if await self._authority.ended(token_id):
+                await self._end(request.sandbox_id, exposure["exposure_id"], request.fencing_token)
+            else:
+                listed = await self._describe(_target(request.sandbox_id, exposure), exposure["connections"])
+                if not _may_use(current_principal(), token_id):
+                    listed.ClearField("url")
+                response.ports.append(listed)
+        return response
 
     async def RevokePort(self, request: pb.RevokePortRequest, context: Context) -> pb.RevokePortResponse:
         """End a URL and its connections: the agent ends those of all gateways, and this one may not know it yet."""
-        arguments = {"exposure_id": request.exposure_id}
-        await self._ask(request.sandbox_id, "ports.revoke", arguments, request.fencing_token)
-        self._open_tunnels.abort(request.exposure_id)
-        await self._release(request.sandbox_id, request.exposure_id)
+        await self._end(request.sandbox_id, request.exposure_id, request.fencing_token)
         return pb.RevokePortResponse()
 
-    async def _hold(self, target: Target) -> None:
-        held = quota_pb2.HoldPortRequest(sandbox_id=target.sandbox_id, exposure_id=target.exposure_id)
-        held.expire_time.FromSeconds(target.expires)
-        with acting_for(SERVICE), translated():
-            await self._quotas.HoldPort(held, timeout=self._settings.connect_timeout_seconds)
-
-    async def _release(self, sandbox_id: str, exposure_id: str) -> None:
-        released = quota_pb2.ReleasePortRequest(sandbox_id=sandbox_id, exposure_id=exposure_id)
-        try:
-            with acting_for(SERVICE), translated():
-                await self._quotas.ReleasePort(released, timeout=self._settings.connect_timeout_seconds)
-        except SandmeshError as error:
-            # It counts until it would have ended.
-            log.info("a URL that ended still counts", exposure_id=exposure_id, error=error.message)
+    async def _end(self, sandbox_id: str, exposure_id: str, fencing_token: int) -> None:
+        await self._ask(sandbox_id, "ports.revoke", {"exposure_id": exposure_id}, fencing_token)
+        self._open_tunnels.abort(exposure_id)
+        await self._authority.release(sandbox_id, exposure_id)
 
     async def _describe(self, target: Target, connections: int = 0) -> pb.ExposedPort:
         exposed = pb.ExposedPort(
@@ -156,6 +139,19 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
     async def _ask(self, sandbox_id: str, tool: str, arguments: dict[str, Any], token: int) -> dict[str, Any]:
         frame = start_frame(sandbox_id, tool, arguments, fencing_token=token)
         return await ask(self._routes.of(current_principal()), self._settings.connect_timeout_seconds, frame)
+
+
+def _target(sandbox_id: str, exposure: dict[str, Any]) -> Target:
+    kind = _KINDS.get(exposure.get("kind", ""), pb.EXPOSURE_KIND_UNSPECIFIED)
+    return Target(sandbox_id, exposure["exposure_id"], exposure["port"], exposure["expires"], kind)
+
+
+def _may_use(principal: Principal, token_id: str) -> bool:
+    """Return whether a principal may have the URL that was made with a token: it would outlive any other token.
+
+    Principals without a token, such as the mesh's own user, are revoked by nothing.
+    """
+    return not principal.read_only and principal.token_id in ("", token_id)
 
 
 def _read_kind(request: pb.ExposePortRequest) -> dict[str, str]:

@@ -221,6 +221,10 @@ class OpenTunnels:
             if not self._open[exposure_id]:
                 del self._open[exposure_id]
 
+    def has(self, exposure_id: str) -> bool:
+        """Return whether a tunnel of an exposed port is open."""
+        return exposure_id in self._open
+
     def abort(self, exposure_id: str) -> None:
         """Break the tunnels of an exposed port."""
         for tunnel in list(self._open.get(exposure_id, ())):

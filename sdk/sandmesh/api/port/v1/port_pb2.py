@@ -27,13 +27,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandmesh.api.options.v1 import options_pb2 as sandmesh_dot_api_dot_options_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsandmesh/api/port/v1/port.proto\x12\x14sandmesh.api.port.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\"\xb5\x01\n\x0b\x45xposedPort\x12\x13\n\x0b\x65xposure_id\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x0b\n\x03url\x18\x03 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63onnections\x18\x05 \x01(\r\x12\x30\n\x04kind\x18\x06 \x01(\x0e\x32\".sandmesh.api.port.v1.ExposureKind\"\xac\x01\n\x11\x45xposePortRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x0c\n\x04port\x18\x02 \x01(\r\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rfencing_token\x18\x04 \x01(\x03\x12\x30\n\x04kind\x18\x05 \x01(\x0e\x32\".sandmesh.api.port.v1.ExposureKind\"E\n\x12\x45xposePortResponse\x12/\n\x04port\x18\x01 \x01(\x0b\x32!.sandmesh.api.port.v1.ExposedPort\"J\n\x17ListExposedPortsRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"L\n\x18ListExposedPortsResponse\x12\x30\n\x05ports\x18\x01 \x03(\x0b\x32!.sandmesh.api.port.v1.ExposedPort\"_\n\x11RevokePortRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x19\n\x0b\x65xposure_id\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\"\x14\n\x12RevokePortResponse*\x84\x02\n\x0c\x45xposureKind\x12\x1d\n\x19\x45XPOSURE_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45XPOSURE_KIND_DEVTOOLS\x10\x01\x12\x19\n\x15\x45XPOSURE_KIND_DESKTOP\x10\x02\x12\"\n\x1e\x45XPOSURE_KIND_DESKTOP_READONLY\x10\x03\x12\x19\n\x15\x45XPOSURE_KIND_BROWSER\x10\x04\x12\"\n\x1e\x45XPOSURE_KIND_BROWSER_READONLY\x10\x05\x12\x18\n\x14\x45XPOSURE_KIND_MOBILE\x10\x06\x12!\n\x1d\x45XPOSURE_KIND_MOBILE_READONLY\x10\x07\x32\xe6\x02\n\x0bPortService\x12i\n\nExposePort\x12\'.sandmesh.api.port.v1.ExposePortRequest\x1a(.sandmesh.api.port.v1.ExposePortResponse\"\x08\x88\xb5\x18\x01\x90\xb5\x18\x02\x12~\n\x10ListExposedPorts\x12-.sandmesh.api.port.v1.ListExposedPortsRequest\x1a..sandmesh.api.port.v1.ListExposedPortsResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x02\x12l\n\nRevokePort\x12\'.sandmesh.api.port.v1.RevokePortRequest\x1a(.sandmesh.api.port.v1.RevokePortResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsandmesh/api/port/v1/port.proto\x12\x14sandmesh.api.port.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\"\xbb\x01\n\x0b\x45xposedPort\x12\x13\n\x0b\x65xposure_id\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x11\n\x03url\x18\x03 \x01(\tB\x04\x90\xb5\x18\x01\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63onnections\x18\x05 \x01(\r\x12\x30\n\x04kind\x18\x06 \x01(\x0e\x32\".sandmesh.api.port.v1.ExposureKind\"\xac\x01\n\x11\x45xposePortRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x0c\n\x04port\x18\x02 \x01(\r\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rfencing_token\x18\x04 \x01(\x03\x12\x30\n\x04kind\x18\x05 \x01(\x0e\x32\".sandmesh.api.port.v1.ExposureKind\"E\n\x12\x45xposePortResponse\x12/\n\x04port\x18\x01 \x01(\x0b\x32!.sandmesh.api.port.v1.ExposedPort\"J\n\x17ListExposedPortsRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"L\n\x18ListExposedPortsResponse\x12\x30\n\x05ports\x18\x01 \x03(\x0b\x32!.sandmesh.api.port.v1.ExposedPort\"_\n\x11RevokePortRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x19\n\x0b\x65xposure_id\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\"\x14\n\x12RevokePortResponse*\x84\x02\n\x0c\x45xposureKind\x12\x1d\n\x19\x45XPOSURE_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45XPOSURE_KIND_DEVTOOLS\x10\x01\x12\x19\n\x15\x45XPOSURE_KIND_DESKTOP\x10\x02\x12\"\n\x1e\x45XPOSURE_KIND_DESKTOP_READONLY\x10\x03\x12\x19\n\x15\x45XPOSURE_KIND_BROWSER\x10\x04\x12\"\n\x1e\x45XPOSURE_KIND_BROWSER_READONLY\x10\x05\x12\x18\n\x14\x45XPOSURE_KIND_MOBILE\x10\x06\x12!\n\x1d\x45XPOSURE_KIND_MOBILE_READONLY\x10\x07\x32\xe6\x02\n\x0bPortService\x12i\n\nExposePort\x12\'.sandmesh.api.port.v1.ExposePortRequest\x1a(.sandmesh.api.port.v1.ExposePortResponse\"\x08\x88\xb5\x18\x01\x90\xb5\x18\x02\x12~\n\x10ListExposedPorts\x12-.sandmesh.api.port.v1.ListExposedPortsRequest\x1a..sandmesh.api.port.v1.ListExposedPortsResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x02\x12l\n\nRevokePort\x12\'.sandmesh.api.port.v1.RevokePortRequest\x1a(.sandmesh.api.port.v1.RevokePortResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandmesh.api.port.v1.port_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_EXPOSEDPORT'].fields_by_name['url']._loaded_options = None
+  _globals['_EXPOSEDPORT'].fields_by_name['url']._serialized_options = b'\220\265\030\001'
   _globals['_EXPOSEPORTREQUEST'].fields_by_name['sandbox_id']._loaded_options = None
   _globals['_EXPOSEPORTREQUEST'].fields_by_name['sandbox_id']._serialized_options = b'\210\265\030\001'
   _globals['_LISTEXPOSEDPORTSREQUEST'].fields_by_name['sandbox_id']._loaded_options = None
@@ -48,22 +50,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PORTSERVICE'].methods_by_name['ListExposedPorts']._serialized_options = b'\220\002\001\210\265\030\001\220\265\030\002'
   _globals['_PORTSERVICE'].methods_by_name['RevokePort']._loaded_options = None
   _globals['_PORTSERVICE'].methods_by_name['RevokePort']._serialized_options = b'\220\002\002\210\265\030\001\220\265\030\002'
-  _globals['_EXPOSUREKIND']._serialized_start=865
-  _globals['_EXPOSUREKIND']._serialized_end=1125
+  _globals['_EXPOSUREKIND']._serialized_start=871
+  _globals['_EXPOSUREKIND']._serialized_end=1131
   _globals['_EXPOSEDPORT']._serialized_start=162
-  _globals['_EXPOSEDPORT']._serialized_end=343
-  _globals['_EXPOSEPORTREQUEST']._serialized_start=346
-  _globals['_EXPOSEPORTREQUEST']._serialized_end=518
-  _globals['_EXPOSEPORTRESPONSE']._serialized_start=520
-  _globals['_EXPOSEPORTRESPONSE']._serialized_end=589
-  _globals['_LISTEXPOSEDPORTSREQUEST']._serialized_start=591
-  _globals['_LISTEXPOSEDPORTSREQUEST']._serialized_end=665
-  _globals['_LISTEXPOSEDPORTSRESPONSE']._serialized_start=667
-  _globals['_LISTEXPOSEDPORTSRESPONSE']._serialized_end=743
-  _globals['_REVOKEPORTREQUEST']._serialized_start=745
-  _globals['_REVOKEPORTREQUEST']._serialized_end=840
-  _globals['_REVOKEPORTRESPONSE']._serialized_start=842
-  _globals['_REVOKEPORTRESPONSE']._serialized_end=862
-  _globals['_PORTSERVICE']._serialized_start=1128
-  _globals['_PORTSERVICE']._serialized_end=1486
+  _globals['_EXPOSEDPORT']._serialized_end=349
+  _globals['_EXPOSEPORTREQUEST']._serialized_start=352
+  _globals['_EXPOSEPORTREQUEST']._serialized_end=524
+  _globals['_EXPOSEPORTRESPONSE']._serialized_start=526
+  _globals['_EXPOSEPORTRESPONSE']._serialized_end=595
+  _globals['_LISTEXPOSEDPORTSREQUEST']._serialized_start=597
+  _globals['_LISTEXPOSEDPORTSREQUEST']._serialized_end=671
+  _globals['_LISTEXPOSEDPORTSRESPONSE']._serialized_start=673
+  _globals['_LISTEXPOSEDPORTSRESPONSE']._serialized_end=749
+  _globals['_REVOKEPORTREQUEST']._serialized_start=751
+  _globals['_REVOKEPORTREQUEST']._serialized_end=846
+  _globals['_REVOKEPORTRESPONSE']._serialized_start=848
+  _globals['_REVOKEPORTRESPONSE']._serialized_end=868
+  _globals['_PORTSERVICE']._serialized_start=1134
+  _globals['_PORTSERVICE']._serialized_end=1492
 # @@protoc_insertion_point(module_scope)

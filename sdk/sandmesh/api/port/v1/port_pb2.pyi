@@ -3,8 +3,9 @@
 isort:skip_file
 Ports of sandboxes at URLs of the gateway, and the browser's DevTools protocol.
 
-A URL has a token that the gateway signed. It is good until it expires, is revoked or the sandbox ends; the sandbox's
-agent keeps which are. Whoever has the URL may use it: no other token is asked for.
+A URL has a token that the gateway signed. It is good until it expires, is revoked, the sandbox ends, or the mesh's token
+that it was made with is revoked or expires; the sandbox's agent keeps which are. Whoever has the URL may use it: no
+other token is asked for.
 """
 
 from collections import abc as _abc
@@ -92,8 +93,8 @@ class ExposedPort(_message.Message):
     port: _builtins.int
     """The port, as programs in the sandbox listen at it on its loopback. 0 unless the kind is a port."""
     url: _builtins.str
-    """Where it is: an http or https URL that ends in a slash. WebSockets are at the same place. Empty in the answers to a
-    read-only token: whoever has the URL may use the port.
+    """Where it is: an http or https URL that ends in a slash. WebSockets are at the same place. ListExposedPorts has it only
+    for the token that the URL was made with, and for principals without a token: the mesh's own user on its unix socket.
     """
     connections: _builtins.int
     """How many connections are open through it."""
@@ -142,7 +143,7 @@ class ExposePortRequest(_message.Message):
     """What the URL leads to."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long the URL is good, 1 second to 30 days. Unset: an hour."""
+        """How long the URL is good, 1 second to 30 days, and no longer than the caller's token. Unset: an hour."""
 
     def __init__(
         self,

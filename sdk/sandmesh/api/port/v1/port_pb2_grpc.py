@@ -68,7 +68,8 @@ class PortServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListExposedPorts(self, request, context):
-        """ListExposedPorts lists the URLs that are good. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST.
+        """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: whoever may only look gets
+        nothing that may be used. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandmesh.api.options.v1 import options_pb2 as sandmesh_dot_api_dot_options_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!sandmesh/api/token/v1/token.proto\x12\x15sandmesh.api.token.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\"\xe9\x02\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12+\n\x05scope\x18\x03 \x01(\x0e\x32\x1c.sandmesh.api.token.v1.Scope\x12\x0f\n\x07user_id\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fprivate_network\x18\x14 \x01(\x08\x12\x12\n\nsandbox_id\x18\x15 \x01(\t\x12\x0f\n\x07project\x18\x16 \x01(\t\"\xfd\x01\n\x12\x43reateTokenRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x31\n\x05scope\x18\x02 \x01(\x0e\x32\x1c.sandmesh.api.token.v1.ScopeB\x04\x88\xb5\x18\x01\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12&\n\x03ttl\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fprivate_network\x18\x14 \x01(\x08\x12)\n\x04\x66orm\x18\x05 \x01(\x0e\x32\x1b.sandmesh.api.token.v1.Form\x12\x12\n\nsandbox_id\x18\x15 \x01(\t\x12\x0f\n\x07project\x18\x16 \x01(\t\"X\n\x13\x43reateTokenResponse\x12+\n\x05token\x18\x01 \x01(\x0b\x32\x1c.sandmesh.api.token.v1.Token\x12\x14\n\x06secret\x18\x02 \x01(\tB\x04\x90\xb5\x18\x01\"*\n\x11ListTokensRequest\x12\x15\n\rinclude_ended\x18\x01 \x01(\x08\"B\n\x12ListTokensResponse\x12,\n\x06tokens\x18\x01 \x03(\x0b\x32\x1c.sandmesh.api.token.v1.Token\",\n\x12RevokeTokenRequest\x12\x16\n\x08token_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\"B\n\x13RevokeTokenResponse\x12+\n\x05token\x18\x01 \x01(\x0b\x32\x1c.sandmesh.api.token.v1.Token\"-\n\x11\x43heckTokenRequest\x12\x18\n\x06secret\x18\x01 \x01(\tB\x08\x88\xb5\x18\x01\x90\xb5\x18\x01\"A\n\x12\x43heckTokenResponse\x12+\n\x05token\x18\x01 \x01(\x0b\x32\x1c.sandmesh.api.token.v1.Token\"Y\n\x16\x41waitRevocationRequest\x12\x16\n\x0e\x61\x66ter_revision\x18\x01 \x01(\x03\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\">\n\x17\x41waitRevocationResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x11\n\ttoken_ids\x18\x02 \x03(\t\"\x15\n\x13GetPrincipalRequest\"\x8b\x01\n\x14GetPrincipalResponse\x12+\n\x05scope\x18\x01 \x01(\x0e\x32\x1c.sandmesh.api.token.v1.Scope\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x10\n\x08token_id\x18\x03 \x01(\t\x12\x12\n\nsandbox_id\x18\x04 \x01(\t\x12\x0f\n\x07project\x18\x05 \x01(\t*\x80\x01\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n\nSCOPE_USER\x10\x01\x12\x0f\n\x0bSCOPE_ADMIN\x10\x02\x12\x13\n\x0fSCOPE_READ_ONLY\x10\x03\x12\x11\n\rSCOPE_SANDBOX\x10\x04\x12\x17\n\x13SCOPE_PROJECT_ADMIN\x10\x05*9\n\x04\x46orm\x12\x14\n\x10\x46ORM_UNSPECIFIED\x10\x00\x12\r\n\tFORM_MESH\x10\x01\x12\x0c\n\x08\x46ORM_E2B\x10\x02\x32\xc6\x05\n\x0cTokenService\x12n\n\x0b\x43reateToken\x12).sandmesh.api.token.v1.CreateTokenRequest\x1a*.sandmesh.api.token.v1.CreateTokenResponse\"\x08\x88\xb5\x18\x01\x90\xb5\x18\x04\x12n\n\nListTokens\x12(.sandmesh.api.token.v1.ListTokensRequest\x1a).sandmesh.api.token.v1.ListTokensResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x04\x12q\n\x0bRevokeToken\x12).sandmesh.api.token.v1.RevokeTokenRequest\x1a*.sandmesh.api.token.v1.RevokeTokenResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x04\x12t\n\x0cGetPrincipal\x12*.sandmesh.api.token.v1.GetPrincipalRequest\x1a+.sandmesh.api.token.v1.GetPrincipalResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x03\x12n\n\nCheckToken\x12(.sandmesh.api.token.v1.CheckTokenRequest\x1a).sandmesh.api.token.v1.CheckTokenResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x02\x90\xb5\x18\x01\x12}\n\x0f\x41waitRevocation\x12-.sandmesh.api.token.v1.AwaitRevocationRequest\x1a..sandmesh.api.token.v1.AwaitRevocationResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x02\x90\xb5\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!sandmesh/api/token/v1/token.proto\x12\x15sandmesh.api.token.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\"\xe9\x02\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12+\n\x05scope\x18\x03 \x01(\x0e\x32\x1c.sandmesh.api.token.v1.Scope\x12\x0f\n\x07user_id\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fprivate_network\x18\x14 \x01(\x08\x12\x12\n\nsandbox_id\x18\x15 \x01(\t\x12\x0f\n\x07project\x18\x16 \x01(\t\"\xfd\x01\n\x12\x43reateTokenRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x31\n\x05scope\x18\x02 \x01(\x0e\x32\x1c.sandmesh.api.token.v1.ScopeB\x04\x88\xb5\x18\x01\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12&\n\x03ttl\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fprivate_network\x18\x14 \x01(\x08\x12)\n\x04\x66orm\x18\x05 \x01(\x0e\x32\x1b.sandmesh.api.token.v1.Form\x12\x12\n\nsandbox_id\x18\x15 \x01(\t\x12\x0f\n\x07project\x18\x16 \x01(\t\"X\n\x13\x43reateTokenResponse\x12+\n\x05token\x18\x01 \x01(\x0b\x32\x1c.sandmesh.api.token.v1.Token\x12\x14\n\x06secret\x18\x02 \x01(\tB\x04\x90\xb5\x18\x01\"*\n\x11ListTokensRequest\x12\x15\n\rinclude_ended\x18\x01 \x01(\x08\"B\n\x12ListTokensResponse\x12,\n\x06tokens\x18\x01 \x03(\x0b\x32\x1c.sandmesh.api.token.v1.Token\",\n\x12RevokeTokenRequest\x12\x16\n\x08token_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\"B\n\x13RevokeTokenResponse\x12+\n\x05token\x18\x01 \x01(\x0b\x32\x1c.sandmesh.api.token.v1.Token\";\n\x11\x43heckTokenRequest\x12\x14\n\x06secret\x18\x01 \x01(\tB\x04\x90\xb5\x18\x01\x12\x10\n\x08token_id\x18\x02 \x01(\t\"A\n\x12\x43heckTokenResponse\x12+\n\x05token\x18\x01 \x01(\x0b\x32\x1c.sandmesh.api.token.v1.Token\"Y\n\x16\x41waitRevocationRequest\x12\x16\n\x0e\x61\x66ter_revision\x18\x01 \x01(\x03\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\">\n\x17\x41waitRevocationResponse\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x11\n\ttoken_ids\x18\x02 \x03(\t\"\x15\n\x13GetPrincipalRequest\"\x8b\x01\n\x14GetPrincipalResponse\x12+\n\x05scope\x18\x01 \x01(\x0e\x32\x1c.sandmesh.api.token.v1.Scope\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x10\n\x08token_id\x18\x03 \x01(\t\x12\x12\n\nsandbox_id\x18\x04 \x01(\t\x12\x0f\n\x07project\x18\x05 \x01(\t*\x80\x01\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n\nSCOPE_USER\x10\x01\x12\x0f\n\x0bSCOPE_ADMIN\x10\x02\x12\x13\n\x0fSCOPE_READ_ONLY\x10\x03\x12\x11\n\rSCOPE_SANDBOX\x10\x04\x12\x17\n\x13SCOPE_PROJECT_ADMIN\x10\x05*9\n\x04\x46orm\x12\x14\n\x10\x46ORM_UNSPECIFIED\x10\x00\x12\r\n\tFORM_MESH\x10\x01\x12\x0c\n\x08\x46ORM_E2B\x10\x02\x32\xc6\x05\n\x0cTokenService\x12n\n\x0b\x43reateToken\x12).sandmesh.api.token.v1.CreateTokenRequest\x1a*.sandmesh.api.token.v1.CreateTokenResponse\"\x08\x88\xb5\x18\x01\x90\xb5\x18\x04\x12n\n\nListTokens\x12(.sandmesh.api.token.v1.ListTokensRequest\x1a).sandmesh.api.token.v1.ListTokensResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x04\x12q\n\x0bRevokeToken\x12).sandmesh.api.token.v1.RevokeTokenRequest\x1a*.sandmesh.api.token.v1.RevokeTokenResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x04\x12t\n\x0cGetPrincipal\x12*.sandmesh.api.token.v1.GetPrincipalRequest\x1a+.sandmesh.api.token.v1.GetPrincipalResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x03\x12n\n\nCheckToken\x12(.sandmesh.api.token.v1.CheckTokenRequest\x1a).sandmesh.api.token.v1.CheckTokenResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x02\x90\xb5\x18\x01\x12}\n\x0f\x41waitRevocation\x12-.sandmesh.api.token.v1.AwaitRevocationRequest\x1a..sandmesh.api.token.v1.AwaitRevocationResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x02\x90\xb5\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,7 +43,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REVOKETOKENREQUEST'].fields_by_name['token_id']._loaded_options = None
   _globals['_REVOKETOKENREQUEST'].fields_by_name['token_id']._serialized_options = b'\210\265\030\001'
   _globals['_CHECKTOKENREQUEST'].fields_by_name['secret']._loaded_options = None
-  _globals['_CHECKTOKENREQUEST'].fields_by_name['secret']._serialized_options = b'\210\265\030\001\220\265\030\001'
+  _globals['_CHECKTOKENREQUEST'].fields_by_name['secret']._serialized_options = b'\220\265\030\001'
   _globals['_TOKENSERVICE'].methods_by_name['CreateToken']._loaded_options = None
   _globals['_TOKENSERVICE'].methods_by_name['CreateToken']._serialized_options = b'\210\265\030\001\220\265\030\004'
   _globals['_TOKENSERVICE'].methods_by_name['ListTokens']._loaded_options = None
@@ -56,10 +56,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENSERVICE'].methods_by_name['CheckToken']._serialized_options = b'\220\002\001\210\265\030\002\220\265\030\001'
   _globals['_TOKENSERVICE'].methods_by_name['AwaitRevocation']._loaded_options = None
   _globals['_TOKENSERVICE'].methods_by_name['AwaitRevocation']._serialized_options = b'\220\002\001\210\265\030\002\220\265\030\001'
-  _globals['_SCOPE']._serialized_start=1535
-  _globals['_SCOPE']._serialized_end=1663
-  _globals['_FORM']._serialized_start=1665
-  _globals['_FORM']._serialized_end=1722
+  _globals['_SCOPE']._serialized_start=1549
+  _globals['_SCOPE']._serialized_end=1677
+  _globals['_FORM']._serialized_start=1679
+  _globals['_FORM']._serialized_end=1736
   _globals['_TOKEN']._serialized_start=165
   _globals['_TOKEN']._serialized_end=526
   _globals['_CREATETOKENREQUEST']._serialized_start=529
@@ -75,17 +75,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REVOKETOKENRESPONSE']._serialized_start=1032
   _globals['_REVOKETOKENRESPONSE']._serialized_end=1098
   _globals['_CHECKTOKENREQUEST']._serialized_start=1100
-  _globals['_CHECKTOKENREQUEST']._serialized_end=1145
-  _globals['_CHECKTOKENRESPONSE']._serialized_start=1147
-  _globals['_CHECKTOKENRESPONSE']._serialized_end=1212
-  _globals['_AWAITREVOCATIONREQUEST']._serialized_start=1214
-  _globals['_AWAITREVOCATIONREQUEST']._serialized_end=1303
-  _globals['_AWAITREVOCATIONRESPONSE']._serialized_start=1305
-  _globals['_AWAITREVOCATIONRESPONSE']._serialized_end=1367
-  _globals['_GETPRINCIPALREQUEST']._serialized_start=1369
-  _globals['_GETPRINCIPALREQUEST']._serialized_end=1390
-  _globals['_GETPRINCIPALRESPONSE']._serialized_start=1393
-  _globals['_GETPRINCIPALRESPONSE']._serialized_end=1532
-  _globals['_TOKENSERVICE']._serialized_start=1725
-  _globals['_TOKENSERVICE']._serialized_end=2435
+  _globals['_CHECKTOKENREQUEST']._serialized_end=1159
+  _globals['_CHECKTOKENRESPONSE']._serialized_start=1161
+  _globals['_CHECKTOKENRESPONSE']._serialized_end=1226
+  _globals['_AWAITREVOCATIONREQUEST']._serialized_start=1228
+  _globals['_AWAITREVOCATIONREQUEST']._serialized_end=1317
+  _globals['_AWAITREVOCATIONRESPONSE']._serialized_start=1319
+  _globals['_AWAITREVOCATIONRESPONSE']._serialized_end=1381
+  _globals['_GETPRINCIPALREQUEST']._serialized_start=1383
+  _globals['_GETPRINCIPALREQUEST']._serialized_end=1404
+  _globals['_GETPRINCIPALRESPONSE']._serialized_start=1407
+  _globals['_GETPRINCIPALRESPONSE']._serialized_end=1546
+  _globals['_TOKENSERVICE']._serialized_start=1739
+  _globals['_TOKENSERVICE']._serialized_end=2449
 # @@protoc_insertion_point(module_scope)

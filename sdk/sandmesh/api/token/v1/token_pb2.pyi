@@ -342,21 +342,25 @@ Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
 
 @_typing.final
 class CheckTokenRequest(_message.Message):
-    """CheckTokenRequest has what a client showed."""
+    """CheckTokenRequest has what a client showed, or names a token that something was made with."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SECRET_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
     secret: _builtins.str
     """What came after "Bearer "."""
+    token_id: _builtins.str
+    """The token's id, where no secret is set: whether it is still in force."""
     def __init__(
         self,
         *,
         secret: _builtins.str = ...,
+        token_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["secret", b"secret"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["secret", b"secret", "token_id", b"token_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

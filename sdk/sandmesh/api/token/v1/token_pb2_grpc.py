@@ -105,7 +105,7 @@ class TokenServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CheckToken(self, request, context):
-        """CheckToken says whose a secret is. It MUST compare in constant time.
+        """CheckToken says whose a secret is, or whether the token of an id is in force. It MUST compare in constant time.
         Ends with: UNAUTHENTICATED (unknown, expired or revoked; the message says which).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

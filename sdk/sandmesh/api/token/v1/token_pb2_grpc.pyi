@@ -50,7 +50,7 @@ class TokenServiceStub:
     Ends with: UNAUTHENTICATED.
     """
     CheckToken: _grpc.UnaryUnaryMultiCallable[_token_pb2.CheckTokenRequest, _token_pb2.CheckTokenResponse]
-    """CheckToken says whose a secret is. It MUST compare in constant time.
+    """CheckToken says whose a secret is, or whether the token of an id is in force. It MUST compare in constant time.
     Ends with: UNAUTHENTICATED (unknown, expired or revoked; the message says which).
     """
     AwaitRevocation: _grpc.UnaryUnaryMultiCallable[_token_pb2.AwaitRevocationRequest, _token_pb2.AwaitRevocationResponse]
@@ -78,7 +78,7 @@ class TokenServiceAsyncStub(TokenServiceStub):
     Ends with: UNAUTHENTICATED.
     """
     CheckToken: _aio.UnaryUnaryMultiCallable[_token_pb2.CheckTokenRequest, _token_pb2.CheckTokenResponse]  # type: ignore[assignment]
-    """CheckToken says whose a secret is. It MUST compare in constant time.
+    """CheckToken says whose a secret is, or whether the token of an id is in force. It MUST compare in constant time.
     Ends with: UNAUTHENTICATED (unknown, expired or revoked; the message says which).
     """
     AwaitRevocation: _aio.UnaryUnaryMultiCallable[_token_pb2.AwaitRevocationRequest, _token_pb2.AwaitRevocationResponse]  # type: ignore[assignment]
@@ -133,7 +133,7 @@ class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _token_pb2.CheckTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_token_pb2.CheckTokenResponse, _abc.Awaitable[_token_pb2.CheckTokenResponse]]:
-        """CheckToken says whose a secret is. It MUST compare in constant time.
+        """CheckToken says whose a secret is, or whether the token of an id is in force. It MUST compare in constant time.
         Ends with: UNAUTHENTICATED (unknown, expired or revoked; the message says which).
         """
 

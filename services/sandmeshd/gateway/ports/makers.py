@@ -1,0 +1,53 @@
+"""The mesh's tokens that URLs were made with: a URL ends with its token."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandmeshd.auth.principal import ADMIN
+from sandmeshd.auth.token_cache import KnownTokens
+from sandmeshd.gateway.ports.agent_call import ask, start_frame
+from sandmeshd.gateway.ports.tokens import Target
+from sandmeshd.gateway.ports.tunnel import OpenTunnels
+from sandmeshd.gateway.routes.routes import Routes
+
+_MOST: Final = 10_000
+
+
+class Makers:
+    """Know which token each URL was made with, and end connections through the URLs of revoked ones."""
+
+    def __init__(self, routes: Routes, tokens: KnownTokens, grace: float, open_tunnels: OpenTunnels) -> None:
+        self._routes = routes
+        self._tokens = tokens
+        self._grace = grace
+        self._open_tunnels = open_tunnels
+        self._token_ids: dict[str, str] = {}
+        tokens.on_revoked.append(self._revoked)
+
+    async def check(self, target: Target) -> None:
+        """Check that the token which a URL was made with is in force.
+
+        Raises:
+            Unauthenticated: It was revoked or has expired.
+            Refused: The sandbox's agent does not know the URL, or not any more.
+            SandmeshError: The sandbox is gone, or it is not known whether the token is in force.
+        """
+        token_id = self._token_ids.get(target.exposure_id)
+        if token_id is None:
+            named = {"exposure_id": target.exposure_id}
+            frame = start_frame(target.sandbox_id, "ports.check", named)
+            facts = await ask(self._routes.of(ADMIN), self._grace, frame)
+            token_id = self._token_ids[target.exposure_id] = str(facts.get("token_id", ""))
+            self._trim()
+        if token_id:
+            await self._tokens.check_id(token_id)
+
+    def _trim(self) -> None:
+        if len(self._token_ids) > _MOST:
+            unused = (one for one in self._token_ids if not self._open_tunnels.has(one))
+            self._token_ids.pop(next(unused, ""), None)
+
+    def _revoked(self, token_ids: set[str]) -> None:
+        for exposure_id in [one for one, token_id in self._token_ids.items() if token_id in token_ids]:
+            self._open_tunnels.abort(exposure_id)
