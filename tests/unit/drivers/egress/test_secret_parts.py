@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sandmesh.shared.hosts import read_host
 from sandmeshd.drivers.egress.policy import Refused, Target
-from sandmeshd.drivers.egress.secrets.mask import Mask
+from sandmeshd.drivers.egress.secrets.mask import FrameMask, Mask
 from sandmeshd.drivers.egress.secrets.table import Secret, SecretTable
 
 VALUE, PLACEHOLDER = b"sk-live-12345678", b"sandmesh_secret_abc"
@@ -27,6 +27,28 @@ def test_a_mask_hides_a_value_wherever_it_is_cut(parts: list[bytes], data: st.Da
     pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
     passed = b"".join([*map(mask.feed, pieces), mask.rest()])
     assert passed == whole.replace(VALUE, b"*" * len(VALUE))
+
+
+def test_a_mask_hides_a_value_in_letters_of_any_case() -> None:
+    assert Mask([VALUE]).whole(b"x-" + VALUE.upper(), any_case=True) == b"x-" + b"*" * len(VALUE)
+
+
+def frame(payload: bytes) -> bytes:
+    size = len(payload)
+    head = bytes([0x82, size]) if size < 126 else bytes([0x82, 126]) + size.to_bytes(2, "big")
+    return head + payload
+
+
+@given(st.lists(st.sampled_from([VALUE, VALUE[:5], b"text", b"x" * 200, b""]), min_size=1, max_size=6), st.data())
+def test_a_mask_of_frames_hides_a_value_wherever_it_is_cut_and_holds_no_whole_frame(
+    payloads: list[bytes], data: st.DataObject
+) -> None:
+    mask = FrameMask([VALUE])
+    for payload in payloads:
+        whole = frame(payload)
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+        pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+        assert b"".join(map(mask.feed, pieces)) == whole.replace(VALUE, b"*" * len(VALUE))
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 240), max_size=6))

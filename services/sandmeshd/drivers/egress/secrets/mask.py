@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 SHORTEST = 8
@@ -15,10 +16,13 @@ class Mask:
         self._values = sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True)
         self._held = b""
 
-    def whole(self, data: bytes) -> bytes:
-        """Return bytes with the values that are whole in them hidden."""
+    def whole(self, data: bytes, *, any_case: bool = False) -> bytes:
+        """Return bytes with the values that are whole in them hidden, in letters of any case if need be."""
         for value in self._values:
-            data = data.replace(value, b"*" * len(value))
+            if any_case:
+                data = re.sub(re.escape(value), b"*" * len(value), data, flags=re.IGNORECASE)
+            else:
+                data = data.replace(value, b"*" * len(value))
         return data
 
     def feed(self, data: bytes) -> bytes:
@@ -32,6 +36,47 @@ class Mask:
         """Return what still waits, at the end."""
         held, self._held = self._held, b""
         return held
+
+
+class FrameMask:
+    """Hides values in what comes over a WebSocket; the end of a frame (RFC 6455, 5.2) waits for nothing."""
+
+    def __init__(self, values: Iterable[bytes]) -> None:
+        self._mask = Mask(values)
+        self._head = bytearray()
+        self._left = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what can be passed on."""
+        passed = self._mask.feed(data)
+        return passed + self._mask.rest() if self._ends_frame(data) else passed
+
+    def _ends_frame(self, data: bytes) -> bool:
+        at = 0
+        while at < len(data):
+            if self._left:
+                taken = min(self._left, len(data) - at)
+                self._left -= taken
+                at += taken
+                continue
+            self._head.append(data[at])
+            at += 1
+            size = _frame_size(self._head)
+            if size is not None:
+                self._left = size
+                self._head.clear()
+        return not self._left and not self._head
+
+
+def _frame_size(head: bytearray) -> int | None:
+    """Return how many bytes follow the head of a frame, None while it is not whole."""
+    if len(head) < 2:
+        return None
+    short, masked = head[1] & 0x7F, 4 if head[1] & 0x80 else 0
+    wide = {126: 2, 127: 8}.get(short, 0)
+    if len(head) < 2 + wide:
+        return None
+    return masked + (int.from_bytes(head[2:], "big") if wide else short)
 
 
 def _overlap(data: bytes, value: bytes) -> int:

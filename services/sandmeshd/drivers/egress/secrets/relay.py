@@ -13,7 +13,7 @@ from contextlib import suppress
 import h11
 
 from sandmeshd.drivers.egress.policy import Refused, Target
-from sandmeshd.drivers.egress.secrets.mask import Mask
+from sandmeshd.drivers.egress.secrets.mask import FrameMask, Mask
 from sandmeshd.drivers.egress.secrets.table import TLS_PORT, Headers, SecretTable
 from sandmeshd.drivers.egress.secrets.tls import TlsChannel
 from sandmeshd.drivers.egress.tunnels import Idle, ended
@@ -122,6 +122,9 @@ class Relay:
         self._secrets.check_foreign(self._target, request.target)
         headers = self._secrets.filled(self._target, _kept(request))
         upgrade = _websocket(request.headers)
+        if upgrade:
+            # What is compressed cannot be searched for a value that comes back.
+            headers = [(name, value) for name, value in headers if name.lower() != b"sec-websocket-extensions"]
         host = str(self._target).removesuffix(f":{TLS_PORT}").encode("ascii")
         headers = [(b"Host", host), *headers, *_framing(request.headers), *upgrade]
         return h11.Request(method=request.method, target=request.target, headers=headers)
@@ -179,10 +182,10 @@ class Relay:
         await self._channel.write(self._inside.send(event) or b"")
 
     async def _pass_on(self, host: _Host, idle: Idle) -> None:
-        mask = Mask(self._secrets.values_for(self._target))
+        mask = FrameMask(self._secrets.values_for(self._target))
         directions = [
             asyncio.create_task(_copy(self._channel.read, host.write, self._inside.trailing_data[0], idle)),
-            asyncio.create_task(_copy(host.read, self._channel.write, host.trailing, idle, mask.whole)),
+            asyncio.create_task(_copy(host.read, self._channel.write, host.trailing, idle, mask.feed)),
         ]
         try:
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
@@ -267,7 +270,8 @@ async def _copy(
         data = first or await read()
         while data:
             idle.touch()
-            await write(changed(data))
+            if passed := changed(data):
+                await write(passed)
             data = await read()
 
 
@@ -296,16 +300,17 @@ def _websocket(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def _hidden(headers: Headers, mask: Mask) -> Headers:
-    return [(name, mask.whole(value)) for name, value in headers]
+    # Frameworks write names in letters of their own choice.
+    return [(mask.whole(name, any_case=True), mask.whole(value)) for name, value in headers]
 
 
 def _masked(response: h11.Response, mask: Mask) -> h11.Response:
     headers = [*_hidden(_kept(response), mask), *_framing(response.headers)]
     if b"close" in _listed(response.headers) or response.http_version < b"1.1":
         headers.append((b"Connection", b"close"))
-    return h11.Response(status_code=response.status_code, reason=response.reason, headers=headers)
+    return h11.Response(status_code=response.status_code, reason=mask.whole(response.reason), headers=headers)
 
 
 def _switching(response: h11.InformationalResponse, mask: Mask) -> h11.InformationalResponse:
     headers = [*_hidden(_kept(response), mask), *_websocket(response.headers)]
-    return h11.InformationalResponse(status_code=101, reason=response.reason, headers=headers)
+    return h11.InformationalResponse(status_code=101, reason=mask.whole(response.reason), headers=headers)
