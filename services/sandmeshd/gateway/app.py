@@ -89,8 +89,6 @@ async def open_gateway(
     measured = measured or Observed()
     stub = sandbox_pb2_grpc.SandboxServiceStub(allocator)
     routes = Routes(stub, settings.connect_timeout_seconds, settings.agent_silence_seconds)
-    calls = Calls(settings, routes)
-    handler = handlers(calls)
     routes.metrics = GatewayMetrics(measured.registry)
     quotas = quota_pb2_grpc.QuotaServiceStub(allocator)
     routes.quotas = CallQuotas(quotas, settings.connect_timeout_seconds)
@@ -102,8 +100,9 @@ async def open_gateway(
     public = [*own, *(service for service, _ in owners)]
     async with AsyncExitStack() as stack:
         trail = await stack.enter_async_context(open_trail(settings, audit_pb2_grpc.AuditServiceStub(allocator)))
+        calls = Calls(settings, routes, trail.probed)
         services = [
-            Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
+            Registration(NAME, lambda server: server.add_generic_rpc_handlers((handlers(calls),))),
             *(forwarded(service, channel, _observers(routes), trail.recorded) for service, channel in owners),
         ]
         closed = Closed(closed_to_users(public), closed_to_projects(public), changing(public), without_sandbox(public))

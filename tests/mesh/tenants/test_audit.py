@@ -19,6 +19,7 @@ from sandmesh.errors import InvalidArgument, PermissionDenied, RuntimeUnavailabl
 from sandmesh.mesh import AuditEntry
 from tests.mesh.commands import running_mesh
 from tests.mesh.conftest import run_mesh
+from tests.mesh.tenants.access_world import REQUESTS, ROOT, open_world, public_methods
 from tests.unit.store.waiting import until
 
 
@@ -240,3 +241,18 @@ def test_the_command_prints_lines_or_json() -> None:
         assert created["details"]["user_id"] == "ada"
         assert sandmesh.run("audit", "--user", "nobody").out == ""
         assert sandmesh.run("audit", "--since", "soon", ok=False).code == 2
+
+
+async def test_attempts_at_anothers_sandbox_are_recorded_whatever_rpc_names_it() -> None:
+    probes = ("GetSandbox", "ListExposedPorts", "RunCall", "ListTools")
+    async with open_world() as world, MeshAsync(world.address, bearer_token=ROOT) as admin:
+        adas = await world.own("ada")
+        for method in public_methods():
+            if method.name in probes:
+                request = REQUESTS[f"{method.containing_service.name}.{method.name}"](adas)
+                with pytest.raises(SandboxNotFound):
+                    await world.send(method, request, "bob")
+        found = await entries(admin, 4, user_id="bob")
+    assert {one.outcome for one in found} == {"SANDBOX_NOT_FOUND"}
+    assert {tuple(one.sandbox_ids) for one in found} == {(adas.sandbox_id,)}
+    assert {one.method.partition(".")[0] for one in found} == {"SandboxService", "PortService", "CallService"}

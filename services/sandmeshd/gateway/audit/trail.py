@@ -16,7 +16,16 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from sandmesh.api.audit.v1 import audit_pb2 as pb
 from sandmesh.api.audit.v1 import audit_pb2_grpc
-from sandmesh.errors import InvalidArgument, RuntimeUnavailable, SandmeshError
+from sandmesh.api.call.v1 import call_pb2
+from sandmesh.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    RuntimeUnavailable,
+    SandboxNotFound,
+    SandmeshError,
+    SnapshotNotFound,
+    TokenNotFound,
+)
 from sandmesh.shared.wire_errors import from_rpc_error
 from sandmeshd.auth.principal import Principal, current_principal
 from sandmeshd.gateway.audit.entries import describe, is_recorded, make_entry, parsed
@@ -36,6 +45,10 @@ _REST_SECONDS = 0.02
 """How long an entry waits for others before it is sent to the store: its caller's next call goes first."""
 REFUSALS_PER_SECOND = 100
 """How many refused attempts are recorded: nobody without a token may fill a disk."""
+
+_CALLS = call_pb2.DESCRIPTOR.services_by_name["CallService"]
+_PROBES = frozenset({SandboxNotFound.reason, PermissionDenied.reason, SnapshotNotFound.reason, TokenNotFound.reason})
+"""How RPCs end that name what is another's."""
 
 
 @dataclass
@@ -91,9 +104,9 @@ class AuditTrail:
                 raise InvalidArgument(message, {"sink": sink.name, "fix": fix})
 
     def recorded(self, method: MethodDescriptor, behaviour: Behaviour) -> Behaviour:
-        """Return the behaviour of a method that records how it ended; the same where the method changes nothing."""
+        """Return the behaviour of a method that records how it ended, or what it refused where it changes nothing."""
         if not is_recorded(method):
-            return behaviour
+            return self._watched(method, behaviour)
         path = f"/{method.containing_service.full_name}/{method.name}"
 
         async def run(request: Any, context: Context) -> Any:
@@ -113,15 +126,44 @@ class AuditTrail:
 
         return run
 
+    def _watched(self, method: MethodDescriptor, behaviour: Behaviour) -> Behaviour:
+        """Return a behaviour that records attempts at what is another's, or was never there."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+
+        async def run(request: Any, context: Context) -> Any:
+            try:
+                return await behaviour(request, context)
+            except (grpc.aio.AioRpcError, SandmeshError) as error:
+                outcome = _outcome(error)
+                if outcome in _PROBES and self._within_rate():
+                    self._record(
+                        _Record(
+                            path, current_principal(), context.peer(), outcome, time.time_ns(), method, request, None
+                        )
+                    )
+                raise
+
+        return run
+
+    def probed(self, principal: Principal, sandbox_id: str) -> None:
+        """Record that a call named a sandbox that is another's."""
+        if self._within_rate():
+            method, request = _CALLS.methods_by_name["RunCall"], call_pb2.CallStart(sandbox_id=sandbox_id)
+            path = f"/{_CALLS.full_name}/{method.name}"
+            self._record(_Record(path, principal, "", SandboxNotFound.reason, time.time_ns(), method, request))
+
     def refused(self, path: str, peer: str, principal: Principal | None, error: SandmeshError) -> None:
         """Record an attempt that was refused at the door."""
+        if self._within_rate():
+            self._record(_Record(path, principal, peer, error.reason, time.time_ns()))
+
+    def _within_rate(self) -> bool:
         second = int(time.monotonic())
         self._refused = self._refused + 1 if second == self._second else 1
         self._second = second
-        if self._refused <= REFUSALS_PER_SECOND:
-            self._record(_Record(path, principal, peer, error.reason, time.time_ns()))
-        elif self._refused == REFUSALS_PER_SECOND + 1:
+        if self._refused == REFUSALS_PER_SECOND + 1:
             log.warning("refused attempts beyond the audit's rate are not recorded", rate=REFUSALS_PER_SECOND)
+        return self._refused <= REFUSALS_PER_SECOND
 
     async def send_forever(self) -> None:
         """Send entries to the store until cancelled."""

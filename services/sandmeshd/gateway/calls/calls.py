@@ -14,7 +14,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, TooLarge, from_detail
 from sandmeshd.agentlink.link import request as request_agent
-from sandmeshd.auth.principal import current_principal
+from sandmeshd.auth.principal import Principal, current_principal
 from sandmeshd.gateway.calls.relay import CHUNK, Client, Relay, join
 from sandmeshd.gateway.routes.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
@@ -33,11 +33,17 @@ NAME = pb.DESCRIPTOR.services_by_name["CallService"].full_name
 
 
 class Calls:
-    """What the gateway does for CallService; responses of streams are bytes already."""
+    """What the gateway does for CallService; responses of streams are bytes already.
 
-    def __init__(self, settings: GatewaySettings, routes: Routes) -> None:
+    `on_probe` is called where a principal names a sandbox that is another's.
+    """
+
+    def __init__(
+        self, settings: GatewaySettings, routes: Routes, on_probe: Callable[[Principal, str], None] | None = None
+    ) -> None:
         self._settings = settings
         self._routes = routes
+        self._on_probe = on_probe
 
     async def multiplex(self, requests: AsyncIterator[pb.MultiplexRequest], context: Context) -> None:
         """Carry all the calls of a client."""
@@ -119,7 +125,7 @@ class Calls:
         return pb.ListToolsResponse.FromString(answer.tools)
 
     def _own_routes(self) -> OwnedRoutes:
-        return self._routes.of(current_principal())
+        return self._routes.of(current_principal(), self._on_probe)
 
     async def _ask(self, sandbox_id: str, frame: pb.CallFrame, token: int) -> agent_pb2.FromAgent:
         link = await self._own_routes().link(sandbox_id)

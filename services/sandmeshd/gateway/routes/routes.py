@@ -72,9 +72,9 @@ class Routes:
         self.metrics = GatewayMetrics(CollectorRegistry())
         """What counts calls and links, until whoever opens a gateway gives another."""
 
-    def of(self, principal: Principal) -> OwnedRoutes:
-        """Return the routes to a principal's sandboxes."""
-        return OwnedRoutes(self, principal)
+    def of(self, principal: Principal, on_probe: Callable[[Principal, str], None] | None = None) -> OwnedRoutes:
+        """Return the routes to a principal's sandboxes; `on_probe` is called where it names another's."""
+        return OwnedRoutes(self, principal, on_probe)
 
     async def learn_session(self, sandbox_id: str) -> None:
         """Ask which session has a sandbox: one may have taken it from its pool since its link was opened."""
@@ -251,7 +251,10 @@ async def _watch_pools(
 class OwnedRoutes:
     """The links to one caller's sandboxes; another's is answered as if there were none."""
 
-    def __init__(self, routes: Routes, principal: Principal) -> None:
+    def __init__(
+        self, routes: Routes, principal: Principal, on_probe: Callable[[Principal, str], None] | None = None
+    ) -> None:
+        self._on_probe = on_probe
         self.metrics = routes.metrics
         self.quotas = routes.quotas
         self._routes = routes
@@ -320,5 +323,7 @@ class OwnedRoutes:
             await self._routes.learn_session(sandbox_id)
         project = self._routes.projects.get(sandbox_id, "")
         if not self._principal.owns(keys.get(sandbox_id, ""), sandbox_id, project):
+            if self._on_probe is not None:
+                self._on_probe(self._principal, sandbox_id)
             raise SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
         return link
