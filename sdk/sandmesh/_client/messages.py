@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -20,6 +19,9 @@ from sandmesh.shared.fork_lock import fork_lock
 from sandmesh.shared.hosts import PACKAGES, normal_host
 
 T = TypeVar("T")
+
+_LONGEST_SECONDS = 315_576_000_000
+"""What a Duration of protobuf holds: 10,000 years."""
 
 _WORDS: dict[int, Literal["none", "public", "hosts"]] = {
     sandbox_pb2.NETWORK_MODE_NONE: "none",
@@ -84,8 +86,8 @@ def read_seconds(what: str, value: object) -> float:
     Raises:
         InvalidArgument: It is no number above 0.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise _refuse(what, "is a number of seconds above 0", value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST_SECONDS:
+        raise _refuse(what, "is a number of seconds above 0, at most 315,576,000,000", value)
     return float(value)
 
 
@@ -107,6 +109,17 @@ def write_ttl(ttl: float | None, what: str = "ttl") -> Duration | None:
     written = Duration()
     written.FromNanoseconds(int(read_seconds(what, ttl) * 1e9))
     return written
+
+
+def check_port(port: object) -> int:
+    """Check that a number is a port's, and return it.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+        raise _refuse("port", "is a whole number from 1 to 65535", port)
+    return port
 
 
 def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
-from sandmesh._client.messages import read_name, write_ttl
+from sandmesh._client.messages import check_port, read_name, write_ttl
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.template.v1 import template_pb2
@@ -259,7 +259,7 @@ class MeshPortsAsync:
             CapabilityMissing: The mesh serves no HTTP.
             InvalidArgument: The port or `ttl` is out of range.
         """
-        request = port_pb2.ExposePortRequest(sandbox_id=sandbox_id, port=port, ttl=write_ttl(ttl))
+        request = port_pb2.ExposePortRequest(sandbox_id=sandbox_id, port=check_port(port), ttl=write_ttl(ttl))
         return read_port((await self._rpc.send(lambda stubs: stubs.ports.ExposePort, request)).port)
 
     async def show_desktop(self, sandbox_id: str, *, readonly: bool = False, ttl: float = 3600.0) -> PortInfo:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sandmesh._client.messages import EXPOSURE_KINDS
+from sandmesh._client.messages import EXPOSURE_KINDS, check_port, read_seconds
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.sandbox.handle import SandboxHandle
 
@@ -63,7 +63,7 @@ class PortsAsync(SandboxHandle):
         Raises:
             CapabilityMissing: The mesh serves no HTTP.
         """
-        return await expose(self._port_target(), ttl, pb.ExposePortRequest(port=port))
+        return await expose(self._port_target(), ttl, pb.ExposePortRequest(port=check_port(port)))
 
     async def list_exposed(self) -> list[ExposedPortAsync]:
         """List the exposed ports of the sandbox."""
@@ -78,7 +78,7 @@ class PortsAsync(SandboxHandle):
 async def expose(target: PortTarget, ttl: float, request: pb.ExposePortRequest) -> ExposedPortAsync:
     """Expose what a request names."""
     request.sandbox_id, request.fencing_token = target.sandbox_id, target.fencing_token
-    request.ttl.FromNanoseconds(int(ttl * 1e9))
+    request.ttl.FromNanoseconds(int(read_seconds("ttl", ttl) * 1e9))
     response = await target.connect().ask(lambda stubs: stubs.ports.ExposePort, request, target.timeout)
     return ExposedPortAsync(target, response.port)
 

@@ -118,6 +118,11 @@ def user_key(user_id: str) -> str:
     return _digest(user_id)
 
 
+def user_of(session_key: str) -> str:
+    """Return the key of the user whose session a key is of."""
+    return session_key[:_PREFIX]
+
+
 def session_key(user_id: str, session_id: str) -> str:
     """Return the key of a session's leases and records: from it alone one can say whether it is a user's."""
     return user_key(user_id) + _digest(user_id, session_id)

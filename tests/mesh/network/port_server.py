@@ -46,6 +46,20 @@ class Handler(BaseHTTPRequestHandler):
         """Send a number of bytes."""
         self.send(200, b"x" * int(self.path.rpartition("/")[2]))
 
+    def answer_switch(self) -> None:
+        """Answer that another protocol follows, whatever was asked."""
+        self.wfile.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
+        )
+        self.close_connection = True
+
+    def answer_held(self) -> None:
+        """Begin to answer, and go no further."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"begun")
+        threading.Event().wait(60)
+
     def answer_next(self) -> None:
         """Resume the stream of events."""
         MORE.set()

@@ -160,6 +160,63 @@ async def test_a_url_ends_at_its_time(box: BaseSandboxAsync, client: aiohttp.Cli
             assert said in await answer.text()
 
 
+@pytest.mark.parametrize("ttl", [float("inf"), float("nan"), -1.0, 0.0, 1e300, "1"])
+async def test_a_time_that_cannot_be_is_a_named_error(box: BaseSandboxAsync, ttl: float) -> None:
+    with pytest.raises(errors.InvalidArgument, match="ttl"):
+        await box.expose(8000, ttl=ttl)
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65_536, 1 << 40, True, "80"])
+async def test_a_port_that_cannot_be_is_a_named_error(box: BaseSandboxAsync, port: int) -> None:
+    with pytest.raises(errors.InvalidArgument, match="port"):
+        await box.expose(port)
+
+
+async def test_a_change_of_protocol_that_was_not_asked_for_is_not_passed_on(
+    url: str, client: aiohttp.ClientSession
+) -> None:
+    async with client.get(f"{url}switch") as answer:
+        assert answer.status == 502
+    assert await _status(client, f"{url}echo") == 200
+
+
+async def test_one_owner_leaves_three_quarters_of_the_connections_to_others(
+    mesh: Mesh, box: BaseSandboxAsync, url: str
+) -> None:
+    urls = [url, (await box.expose(8000)).url]
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client,
+        BaseSandboxAsync(base_url=mesh.addresses[0]) as other,
+    ):
+        others = (await other.expose(8000)).url
+        begun = 0
+
+        async def hold(at: str) -> None:
+            nonlocal begun
+            async with client.get(f"{at}held") as answer:
+                await answer.content.readany()
+                begun += 1
+                await asyncio.Event().wait()
+
+        holding = [asyncio.create_task(hold(urls[number % 2])) for number in range(160)]
+        try:
+            while begun < 128:  # noqa: ASYNC110 - the gateway says to nobody how many it carries
+                await asyncio.sleep(0.05)
+            assert await _status(client, others) == 502
+            assert begun == 128
+        finally:
+            for task in holding:
+                task.cancel()
+            await asyncio.wait(holding)
+
+
+async def test_a_url_is_not_found_as_soon_as_its_sandbox_ended(mesh: Mesh, client: aiohttp.ClientSession) -> None:
+    async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0]) as made:
+        exposed = await made.expose(8000)
+        assert await _status(client, exposed.url) == 502
+    assert await _status(client, exposed.url) == 404
+
+
 async def test_what_cannot_be_exposed_is_refused(box: BaseSandboxAsync) -> None:
     with pytest.raises(errors.InvalidArgument, match="port"):
         await box.expose(70_000)

@@ -142,6 +142,7 @@ class Exchange:
         headers = [
             *("Content-Type: text/plain; charset=utf-8", f"Content-Length: {len(body)}"),
             *("X-Sandmesh-Egress: refused" if status == 403 else "X-Sandmesh-Egress: failed", "Connection: close"),
+            *(("Retry-After: 5",) if status == 503 else ()),
         ]
         head = "\r\n".join((f"HTTP/1.1 {status} {_plain(phrase)}", *headers, "", ""))
         with suppress(OSError):

@@ -32,6 +32,7 @@ from sandmeshd.runtime.listeners import Listeners
 log = structlog.get_logger()
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
+_SHARE = 8
 
 Alive = Callable[[], Awaitable[bool]]
 
@@ -118,9 +119,14 @@ class EgressProxy:
         """Stop serving all sandboxes."""
         await asyncio.gather(*(self.dismiss(name) for name in list(self._tasks)))
 
-    def acquire(self) -> bool:
-        """Count a new connection and return True, unless there are too many already."""
-        if self._connections >= self._upstream.settings.total_connections:
+    def acquire(self, held: int) -> bool:
+        """Count a new connection of a sandbox that holds some and return True, unless it has its share already.
+
+        A share is an eighth of what is free, so that however many sandboxes want all there is, one that has none gets
+        some. A driver does not know whose sandboxes are: those in pools are nobody's yet.
+        """
+        free = self._upstream.settings.total_connections - self._connections
+        if free <= 0 or held >= max(1, free // _SHARE):
             return False
         self._connections += 1
         return True
@@ -178,8 +184,9 @@ class _SandboxEgress:
 
     async def _serve(self, stream: Stream, reports: Reports) -> None:
         exchange = Exchange(stream, self._dialer, self._termination, self._settings, reports.add)
-        if self._open >= self._settings.connections or not self._proxy.acquire():
-            await exchange.refuse(f"too many connections at once: a sandbox may have {self._settings.connections}")
+        if self._open >= self._settings.connections or not self._proxy.acquire(self._open):
+            most = f"a sandbox may have {self._settings.connections}, and an eighth of what its node has free"
+            await exchange.refuse(f"too many connections at once: {most}")
             return
         self._open += 1
         try:

@@ -16,7 +16,6 @@ from sandmeshd.gateway.ports.tokens import Target
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
 from sandmeshd.gateway.routes.routes import Routes
 
-MOST_CONNECTIONS: Final = 512
 MOST_PER_PORT: Final = 100
 _CONNECT_SECONDS: Final = 15.0
 
@@ -33,7 +32,7 @@ class Tunnels(aiohttp.BaseConnector):
     """Opens connections to exposed ports; the host of a URL is the exposure's name."""
 
     def __init__(self, routes: Routes, grace: float, holding: Holding, open_tunnels: OpenTunnels) -> None:
-        super().__init__(limit=MOST_CONNECTIONS, limit_per_host=MOST_PER_PORT)
+        super().__init__(limit=0, limit_per_host=MOST_PER_PORT)
         self._routes = routes
         self._grace = grace
         self._targets: dict[str, Target] = {}

@@ -40,6 +40,7 @@ async def carry_devtools(
     if not url.path.startswith("/json"):
         return pages.page(404, "The browser's DevTools protocol", "Connect to this URL with Playwright or Puppeteer.")
     async with session.request(request.method, url, headers=headers, allow_redirects=False) as answer:
+        check_final(answer)
         body = await _read(answer)
         if answer.status != web.HTTPOk.status_code:
             return web.Response(status=answer.status, body=body)
@@ -47,6 +48,16 @@ async def carry_devtools(
             return web.json_response(_moved(_parse(body), _websocket_base(request, place)))
         except RecursionError:
             raise aiohttp.ClientPayloadError("the browser's answer is nested too deep") from None
+
+
+def check_final(answer: aiohttp.ClientResponse) -> None:
+    """Check that an answer to a request that asked for no other protocol has none.
+
+    Raises:
+        ClientPayloadError: It has: what follows is no HTTP, and the client would read it as answers.
+    """
+    if answer.status < web.HTTPOk.status_code:
+        raise aiohttp.ClientPayloadError(f"it answered {answer.status}, which was not asked for")
 
 
 async def _browser_path(session: aiohttp.ClientSession, url: URL) -> str:

@@ -29,6 +29,13 @@ def ended() -> web.Response:
     return page(404, "Nothing is here", "This link has expired, was revoked or never was. Ask its owner for a new one.")
 
 
+def busy(why: str, retry_after: int) -> web.Response:
+    """Return the page that says that too much is open, and when to try again."""
+    response = page(503, "Too many connections", f"Of the sandboxes' connections {why}. Load this page again later.")
+    response.headers["Retry-After"] = str(retry_after)
+    return response
+
+
 def unreachable(why: SandmeshError | Refused, port: int) -> web.Response:
     """Return the page that says why a port cannot be reached."""
     if isinstance(why, Refused) and why.number == errno.ENOENT:
@@ -36,7 +43,7 @@ def unreachable(why: SandmeshError | Refused, port: int) -> web.Response:
     if isinstance(why, NotFound | LeaseLost | Unauthenticated):
         return ended()
     if isinstance(why, SandboxLost):
-        return page(502, "The sandbox has ended", "Make a new sandbox and expose its port again.")
+        return page(404, "The sandbox has ended", "Make a new sandbox and expose its port again.")
     if isinstance(why, Refused):
         text = (
             f"Nothing answers on port {port} of the sandbox ({why}). Start the server there, listening at 127.0.0.1 or "

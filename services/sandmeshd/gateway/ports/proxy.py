@@ -14,8 +14,8 @@ from sandmesh.api.port.v1 import port_pb2
 from sandmesh.errors import SandmeshError
 from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.agent_call import Refused
-from sandmeshd.gateway.ports.client import Tunnels, Unreachable, open_session
-from sandmeshd.gateway.ports.devtools import carry_devtools
+from sandmeshd.gateway.ports.client import MOST_PER_PORT, Tunnels, Unreachable, open_session
+from sandmeshd.gateway.ports.devtools import carry_devtools, check_final
 from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.gateway.ports.live_view import VIEWS, carry_view
 from sandmeshd.gateway.ports.makers import Makers
@@ -23,8 +23,12 @@ from sandmeshd.gateway.ports.tokens import Signer, Target
 from sandmeshd.gateway.ports.tunnel import Tunnel
 from sandmeshd.runtime.http import EXPOSED_PORT, PORT_HEADER
 from sandmeshd.runtime.http.websockets import carry_websocket
+from sandmeshd.runtime.shares import NoSlot, Shares
 
 PREFIX: Final = "/p/"
+MOST_CONNECTIONS: Final = 512
+"""Of all owners; one has a quarter at most."""
+_WAIT_SECONDS: Final = 15
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -34,6 +38,7 @@ class Proxy:
     def __init__(self, signer: Signer, makers: Makers, tunnels: Tunnels, domain: str | None) -> None:
         self._signer = signer
         self._makers = makers
+        self._slots = Shares(MOST_CONNECTIONS, _WAIT_SECONDS)
         self._tunnels = tunnels
         self._suffix = f".{domain.lower()}" if domain else None
         self._session = open_session(tunnels)
@@ -78,9 +83,14 @@ class Proxy:
         if target is None:
             return pages.ended()
         try:
-            await self._makers.check(target)
+            async with self._slots.slot(await self._makers.owner(target)):
+                return await self._reach(request, target, prefix, path)
         except (SandmeshError, Refused) as why:
             return pages.unreachable(why, target.port)
+        except NoSlot as error:
+            return pages.busy(str(error), error.retry_after)
+
+    async def _reach(self, request: web.Request, target: Target, prefix: str, path: str) -> web.StreamResponse:
         relayed = PORT_HEADER in request.headers
         place = Place(f"{_scheme(request)}://{request.host}", prefix, target.port, relayed)
         url = URL(f"http://{self._tunnels.host(target)}{path}", encoded=True)
@@ -88,6 +98,8 @@ class Proxy:
             return await self._answer(request, target, place, url)
         except Unreachable as error:
             return pages.unreachable(error.why, target.port)
+        except aiohttp.ConnectionTimeoutError:
+            return pages.busy(f"the port's {MOST_PER_PORT} connections are in use", _WAIT_SECONDS)
         except aiohttp.ClientError as error:
             return pages.page(502, "The server broke off", f"What listens on the port gave no whole answer: {error}")
 
@@ -105,6 +117,7 @@ class Proxy:
         async with self._session.request(
             request.method, url, headers=for_server(request, place), data=body, allow_redirects=False
         ) as answer:
+            check_final(answer)
             response = web.StreamResponse(
                 status=answer.status, reason=answer.reason, headers=for_client(answer.headers, place)
             )

@@ -97,10 +97,8 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
             if await self._authority.ended(token_id):
                 await self._end(request.sandbox_id, exposure["exposure_id"], request.fencing_token)
             else:
-                listed = await self._describe(_target(request.sandbox_id, exposure), exposure["connections"])
-                if not _may_use(current_principal(), token_id):
-                    listed.ClearField("url")
-                response.ports.append(listed)
+                target, shown = _target(request.sandbox_id, exposure), _may_use(current_principal(), token_id)
+                response.ports.append(await self._describe(target, exposure["connections"], shown=shown))
         return response
 
     async def RevokePort(self, request: pb.RevokePortRequest, context: Context) -> pb.RevokePortResponse:
@@ -113,12 +111,11 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         self._open_tunnels.abort(exposure_id)
         await self._authority.release(sandbox_id, exposure_id)
 
-    async def _describe(self, target: Target, connections: int = 0) -> pb.ExposedPort:
+    async def _describe(self, target: Target, connections: int = 0, *, shown: bool = True) -> pb.ExposedPort:
         exposed = pb.ExposedPort(
             exposure_id=target.exposure_id, port=target.port, connections=connections, kind=target.kind
         )
-        # Whoever has the URL may use the port: a principal that only looks gets none.
-        if not current_principal().read_only:
+        if shown:
             exposed.url = await self._url(self._signer.sign(target))
         exposed.expire_time.FromSeconds(target.expires)
         return exposed
