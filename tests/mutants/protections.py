@@ -17,6 +17,7 @@ _RPC = "services/sandmeshd/runtime/rpc"
 
 _POLICY = "tests/unit/drivers/egress/test_policy.py"
 _DOORS = "tests/unit/runtime/test_doors.py"
+_URL_TOKENS = "tests/mesh/tenants/test_url_tokens.py"
 
 _GRANTS = (
     Mutant(
@@ -110,7 +111,7 @@ _PRINCIPALS = (
     Mutant(
         "a token's proof is checked",
         _TOKENS,
-        " or not secret.fits(record.digest)",
+        " or (secret is not None and not secret.fits(record.digest))",
         "",
         "tests/unit/auth/test_tokens.py::test_another_proof_for_a_known_id_is_invalid",
     ),
@@ -319,4 +320,71 @@ _LISTENERS = (
     ),
 )
 
-MUTANTS = (*WALLS, *DOORS, *_GRANTS, *_PRINCIPALS, *_LISTENERS)
+_URLS = (
+    Mutant(
+        "a URL ends with its token",
+        f"{_PORTS}/makers.py",
+        "        if token_id:\n            await self._tokens.check_id(token_id)\n",
+        "",
+        f"{_URL_TOKENS}::test_a_url_ends_with_the_token_that_made_it_and_no_other",
+    ),
+    Mutant(
+        "a URL lasts no longer than its token",
+        f"{_PORTS}/servicer.py",
+        "min(int(time.time() + seconds) + 1, await self._authority.expiry(token_id))",
+        "int(time.time() + seconds) + 1",
+        f"{_URL_TOKENS}::test_a_url_lasts_no_longer_than_its_token",
+    ),
+    Mutant(
+        "a URL is for its maker's eyes",
+        f"{_PORTS}/servicer.py",
+        'return not principal.read_only and principal.token_id in ("", token_id)',
+        "return True",
+        f"{_URL_TOKENS}::test_a_url_is_shown_to_the_token_that_made_it_only",
+    ),
+    Mutant(
+        "readers get no secret field",
+        "services/sandmeshd/gateway/door/forward.py",
+        "    if not current_principal().read_only:",
+        "    if True:",
+        f"{_URL_TOKENS}::test_a_reader_gets_no_environment",
+    ),
+    Mutant(
+        "a user has a quarter of the connections to ports",
+        "services/sandmeshd/runtime/shares.py",
+        "self._held[owner] < self.share and ",
+        "",
+        "tests/unit/runtime/test_shares.py::test_one_owner_gets_a_quarter_and_leaves_the_rest_to_others",
+    ),
+    Mutant(
+        "a sandbox leaves connections to others",
+        f"{_EGRESS}/proxy.py",
+        " or held >= max(1, free // _SHARE)",
+        "",
+        "tests/unit/drivers/egress/test_shares.py::test_however_many_sandboxes_take_all_they_can_another_gets_some",
+    ),
+    Mutant(
+        "a value that is cut by reads of a WebSocket is hidden",
+        f"{_EGRESS}/secrets/mask.py",
+        "        passed = self._mask.feed(data)\n",
+        "        passed = self._mask.whole(data)\n",
+        "tests/unit/drivers/egress/test_secret_parts.py::"
+        "test_a_mask_of_frames_hides_a_value_wherever_it_is_cut_and_holds_no_whole_frame",
+    ),
+    Mutant(
+        "a change of protocol is asked for",
+        f"{_PORTS}/devtools.py",
+        "    if answer.status < web.HTTPOk.status_code:",
+        "    if False:",
+        "tests/mesh/network/test_ports.py::test_a_change_of_protocol_that_was_not_asked_for_is_not_passed_on",
+    ),
+    Mutant(
+        "attempts at another's sandbox are in the audit",
+        "services/sandmeshd/gateway/routes/routes.py",
+        "            if self._on_probe is not None:\n",
+        "            if False:\n",
+        "tests/mesh/tenants/test_audit.py::test_attempts_at_anothers_sandbox_are_recorded_whatever_rpc_names_it",
+    ),
+)
+
+MUTANTS = (*WALLS, *DOORS, *_GRANTS, *_PRINCIPALS, *_LISTENERS, *_URLS)

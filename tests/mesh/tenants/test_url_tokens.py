@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,7 +17,7 @@ from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmesh.shared.wire_errors import translated
 
-from .access_world import Owned, World, open_world, public_methods
+from .access_world import REQUESTS, Owned, World, open_world, public_methods
 
 SERVER = """
 import http.server, time
@@ -83,8 +84,8 @@ async def status(client: aiohttp.ClientSession, url: str) -> int:
 
 async def eventually(client: aiohttp.ClientSession, url: str, wanted: int) -> None:
     async with asyncio.timeout(30):
-        while await status(client, url) != wanted:
-            await asyncio.sleep(0.1)  # noqa: ASYNC110 - nothing tells from outside when a server inside listens
+        while await status(client, url) != wanted:  # noqa: ASYNC110 - nothing outside tells when a server listens
+            await asyncio.sleep(0.1)
 
 
 async def test_a_url_ends_with_the_token_that_made_it_and_no_other(world: World, client: aiohttp.ClientSession) -> None:
@@ -127,3 +128,12 @@ async def test_a_reader_makes_no_url(world: World) -> None:
     owned = await world.own("ada")
     with pytest.raises(errors.PermissionDenied):
         await expose(world, owned, "a reader")
+
+
+async def test_a_reader_gets_no_environment(world: World) -> None:
+    owned = await world.own("ada")
+    method = next(one for one in public_methods() if one.name == "GetSandbox")
+    request = REQUESTS["SandboxService.GetSandbox"](owned)
+    for who, shown in (("ada", {"API_KEY", "OWN"}), ("a reader of ada's", set()), ("a reader", set())):
+        found: Any = await world.send(method, request, who)
+        assert set(found.sandbox.spec.environment) == shown
