@@ -75,10 +75,10 @@ class SandboxMounts:
 
     binds: list[tuple[str, str]]
     """Directories: source, and path."""
-    memory: list[tuple[str, str, int]]
-    """File systems in memory: where, mode, bytes."""
     scratch: int
     """The most bytes of each of the view's file systems in memory here; 0: the view's own size."""
+    disk: tuple[int, list[str]] = (0, [])
+    """The bytes of a disk in memory, and the paths of its directories; 0: there is none."""
     uid: int = 0
     """The uid and gid of its processes; 0: the zygote's."""
     owned: tuple[str, ...] = ()
@@ -126,19 +126,35 @@ def _mount(view: View, mounts: SandboxMounts) -> None:
     isolation.keep_mounts_private()
     isolation.mount_processes()
     scratch = min(mounts.scratch or view.size, view.size)
-    for target, mode, size in (*((target, mode, scratch) for target, mode in view.memory), *mounts.memory):
-        isolation.mount_memory(target, mode, size)
+    size, directories = mounts.disk
+    on_disk = {*directories, *(target for _, target in mounts.binds)}
+    for target, mode in view.memory:
+        if target not in on_disk:
+            isolation.mount_memory(target, mode, scratch)
+    if directories:
+        _mount_disk(size, directories)
     terminals = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
     syscalls.mount("devpts", "/dev/pts", "devpts", terminals, "newinstance,ptmxmode=0666,mode=620")
-    for source, target in view.seeds:
-        _link(source, target)
     for source, target in mounts.binds:
         syscalls.mount(source, target, "", syscalls.MS_BIND)
+    for source, target in view.seeds:
+        _link(source, target)
     for directory in view.hidden:
         isolation.make_read_only(directory, syscalls.MS_NOSUID | syscalls.MS_NODEV)
     isolation.hide(str(Path(view.hidden[-1]).parent))
     _bring_loopback_up()
     os.chdir("/")
+
+
+def _mount_disk(size: int, directories: list[str]) -> None:
+    """Mount one file system in memory whose directories are at several paths, and that is seen at no other."""
+    first = directories[0]
+    isolation.mount_memory(first, "0700", size)
+    for number, _ in enumerate(directories):
+        os.mkdir(f"{first}/{number}", 0o700)  # noqa: PTH102
+    # The first hides the others' sources.
+    for number, target in reversed(list(enumerate(directories))):
+        syscalls.mount(f"{first}/{number}", target, "", syscalls.MS_BIND)
 
 
 def _link(source: str, target: str) -> None:

@@ -86,6 +86,8 @@ class Mounts:
     """Files of the template's that are not the system's, as the administrator's data, with the places inside."""
     scratch: tuple[str, ...] = ()
     """The template's own directories in memory."""
+    home: Path | None = None
+    """The sandbox's home on the disk; None if it is in memory, as where the disk is limited."""
     volumes: tuple[tuple[int, str], ...] = ()
     """Open directories of the host that are the sandbox's volumes, with the places inside."""
 
@@ -98,7 +100,8 @@ class Mounts:
     def arguments(self) -> list[str]:
         """Return bwrap's arguments for all mounts."""
         volumes = [part for fd, place in self.volumes for part in ("--bind-fd", str(fd), place)]
-        return [*self.shared(), *self._workspace(), "--bind", str(self.sockets), SOCKETS, *volumes]
+        home = () if self.home is None else ("--bind", str(self.home), HOME)
+        return [*home, *self.shared(), *self._workspace(), "--bind", str(self.sockets), SOCKETS, *volumes]
 
     def shared(self) -> list[str]:
         """Return bwrap's arguments for the mounts that sandboxes of a zygote share."""

@@ -138,12 +138,12 @@ def note_uid(record: Record, uid: int) -> None:
 def make_folder(folder: Folder, lease: Lease) -> None:
     """Make a sandbox's directories on the host.
 
-    One with a subordinate uid gets its workspace when that is mapped. This user stays in the group of the workspace, to
+    One with a subordinate uid gets workspace and home when that is mapped. This user stays in the group of both, to
     remove what it can without that map, and the directory of the socket is open to all who can pass the mesh's own.
     """
     folder.root.mkdir()
     folder.root.chmod(0o711)
-    for inner, mode in ((folder.workspace, 0o770), (folder.sockets, 0o777)):
+    for inner, mode in ((folder.workspace, 0o770), (folder.home, 0o770), (folder.sockets, 0o777)):
         inner.mkdir(exist_ok=True)
         inner.chmod(mode if lease.is_subordinate else 0o700)
         if os.geteuid() == 0:

@@ -116,4 +116,5 @@ class TemplateBuilds:
         sites = (self._agent.site, self._agent.mcp)
         mounts = Mounts(environment, seeds, *sites, folder.workspace, folder.sockets, *in_memory(limits))
         seen = tuple(template_mounts(template, self._paths))
-        return replace(mounts, system=system, data=seen, scratch=template.scratch)
+        home = None if limits.disk_bytes else folder.home
+        return replace(mounts, system=system, data=seen, scratch=template.scratch, home=home)

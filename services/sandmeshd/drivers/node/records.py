@@ -1,7 +1,8 @@
 """A sandbox's folder: the driver's whole state.
 
 `spec.json` says what was asked for and whether the agent listens, `lock` is held by the sandbox's PID 1, `status.json`
-is bwrap's own account of its child, `log` what agent and bwrap wrote, `workspace` the sandbox's files.
+is bwrap's own account of its child, `log` what agent and bwrap wrote, `workspace` the sandbox's files and `home`
+those of its user, where what it installs goes.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ class Folder:
     def workspace(self) -> Path:
         """The sandbox's own files."""
         return self.root / "workspace"
+
+    @property
+    def home(self) -> Path:
+        """The home of the sandbox's user, with the packages that it installs."""
+        return self.root / "home"
 
     @property
     def endpoint(self) -> str:

@@ -40,7 +40,11 @@ class InstalledPackages:
         _FINDERS.append(self)
 
     def refresh(self) -> bool:
-        """Take note of what was installed or removed since the last time; return whether anything was."""
+        """Take note of what was installed or removed since the last time; return whether anything was.
+
+        A layer that was removed is made again.
+        """
+        layer.make(os.environ)
         seen = self._changed_at()
         if seen == self._seen:
             return False

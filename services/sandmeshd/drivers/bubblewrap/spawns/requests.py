@@ -14,7 +14,7 @@ from sandmeshd.drivers.bubblewrap.identity import Lease
 from sandmeshd.drivers.bubblewrap.pipes import Pipe
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteKey
-from sandmeshd.drivers.node.agent_config import WORKSPACE
+from sandmeshd.drivers.node.agent_config import HOME, WORKSPACE
 from sandmeshd.drivers.node.records import Folder
 
 
@@ -86,7 +86,7 @@ def _body(folder: Folder, mounts: Mounts, lease: Lease) -> dict[str, object]:
     size, own = mounts.disk_bytes, {"scratch": mounts.scratch_bytes, "uid": lease.own}
     sockets = (f"{SOCKETS_OF_ALL}/{folder.sockets.name}", SOCKETS)
     if size:
-        return {**own, "binds": [sockets], "memory": [(WORKSPACE, "0700", size)]}
-    workspace = f"{FOLDERS_OF_ALL}/{folder.root.name}/{folder.workspace.name}"
-    owned = [workspace] if lease.is_subordinate else []
-    return {**own, "binds": [(workspace, WORKSPACE), sockets], "memory": [], "owned": owned}
+        return {**own, "binds": [sockets], "disk": (size, [WORKSPACE, HOME])}
+    workspace, home = (f"{FOLDERS_OF_ALL}/{folder.root.name}/{one.name}" for one in (folder.workspace, folder.home))
+    owned = [workspace, home] if lease.is_subordinate else []
+    return {**own, "binds": [(workspace, WORKSPACE), (home, HOME), sockets], "owned": owned}
