@@ -19,7 +19,7 @@ VAGUE = frozenset({"Be", "Do", "Give", "Have", "Let", "Put", "Say", "Tell"})
 
 FIRST = re.compile(r"[A-Z][A-Za-z-]*")
 MADE_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ")
-MARK = "Check the subjects of commits"
+MARK = "Keep the bounds of tenants where they are used"
 """The subject of the commit that brought the rule; earlier ones are history."""
 
 

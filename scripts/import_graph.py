@@ -40,8 +40,9 @@ class Limits:
 
 
 PACKAGES: Final[Mapping[str, Limits]] = {
-    # 16, 9, 55, and a room above all for the adapters of other frameworks, which use public names alone.
-    "sandmesh": Limits(17, 10, 60),
+    # 16, 9, 55, and two rooms: the adapters of other frameworks above all, and what replies to models are cut by, which
+    # toolkits, boxes and adapters use.
+    "sandmesh": Limits(18, 10, 70),
     "sandmeshd": Limits(),
     "sandmeshd.agent": Limits(13, 11, 50),
     "sandmeshd.allocator": Limits(),

@@ -81,8 +81,8 @@ class ToolResult(dict[str, Any]):
 
     def forms(self, kind: str) -> list[Any]:
         """Return the displayed values of one MIME type: "text/html", "image/svg+xml", "application/json", ..."""
-        annotated = [block.get("annotations") for block in self.content]
-        return [forms[kind] for forms in annotated if isinstance(forms, dict) and forms.get(kind) is not None]
+        annotated: list[dict[str, Any] | None] = [block.get("annotations") for block in self.content]
+        return [forms[kind] for forms in annotated if forms and forms.get(kind) is not None]
 
     @property
     def records(self) -> list[list[dict[str, Any]]]:

@@ -351,10 +351,10 @@ _URLS = (
     ),
     Mutant(
         "a user has a quarter of the connections to ports",
-        "services/sandmeshd/runtime/shares.py",
+        "services/sandmeshd/gateway/ports/shares.py",
         "self._held[owner] < self.share and ",
         "",
-        "tests/unit/runtime/test_shares.py::test_one_owner_gets_a_quarter_and_leaves_the_rest_to_others",
+        "tests/unit/gateway/ports/test_shares.py::test_one_owner_gets_a_quarter_and_leaves_the_rest_to_others",
     ),
     Mutant(
         "a sandbox leaves connections to others",

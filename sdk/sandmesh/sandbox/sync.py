@@ -30,7 +30,7 @@ from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.sync_api import Files
-    from sandmesh.sandbox.mcp_connection import NotificationHandler, RequestHandler
+    from sandmesh.sandbox.mcp.connection import NotificationHandler, RequestHandler
     from sandmesh.sandbox.screen.browser import Browser
     from sandmesh.sandbox.screen.desktop import Desktop
     from sandmesh.sandbox.screen.mobile import Mobile

@@ -8,7 +8,7 @@ from sandmesh._calls.feed import OutputEvent
 from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_iterator, blocking_twin
 from sandmesh.events import Result
 from sandmesh.sandbox.kernels import KernelAsync, KernelsAsync
-from sandmesh.sandbox.mcp_connection import McpConnectionAsync
+from sandmesh.sandbox.mcp.connection import McpConnectionAsync
 from sandmesh.sandbox.network import NetworkAsync, SandboxSecretsAsync
 from sandmesh.sandbox.ports import ExposedPortAsync
 from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync

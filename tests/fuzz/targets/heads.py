@@ -114,6 +114,12 @@ def _make_response(random: Random) -> bytes:
     return b"p" + (mutated(random, data, _WORDS) if random.random() < 0.9 else data)
 
 
+class _Makers:
+    async def owner(self, target: Target) -> str:
+        """Return the owner of a target."""
+        return target.sandbox_id
+
+
 class _Answering(aiohttp.BaseConnector):
     """Connects every request to bytes that are there already."""
 
@@ -149,7 +155,7 @@ async def _open_ports() -> AsyncGenerator[Feed]:
     answering, signer = _Answering(), _SIGNER
     inner = await asyncio.start_server(answering.serve, "127.0.0.1", 0)
     answering.port = inner.sockets[0].getsockname()[1]
-    proxy = Proxy(signer, cast("Any", answering), None)
+    proxy = Proxy(signer, cast("Any", _Makers()), cast("Any", answering), None)
     application = web.Application()
     proxy.add(application)
     runner = web.AppRunner(application, access_log=None)

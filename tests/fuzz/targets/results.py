@@ -21,7 +21,7 @@ from sandmesh._calls.short_call import Quick
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError
 from sandmesh.events import Output
-from sandmesh.sandbox.mcp_connection import Handlers, McpConnectionAsync
+from sandmesh.sandbox.mcp.connection import Handlers, McpConnectionAsync
 from sandmeshd.cli.replay.trace import read_format, read_trace
 from sandmeshd.cli.terminal.output import escape_controls
 from tests.fuzz.messages import Filler, wire

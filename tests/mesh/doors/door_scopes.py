@@ -20,6 +20,7 @@ from aiohttp import web
 from sandmesh.mesh import MeshAsync
 from sandmeshd.facades.address import MeshAddress
 from sandmeshd.facades.agentscope.app import open_door as open_agentscope
+from sandmeshd.facades.agentscope.settings import AgentscopeSettings
 from sandmeshd.facades.e2b.app import open_door as open_e2b
 from sandmeshd.facades.sandboxfusion.app import open_door as open_sandboxfusion
 from sandmeshd.facades.swerex.app import open_door as open_swerex
@@ -131,7 +132,7 @@ async def routes(folder: Path) -> list[tuple[str, str, str]]:
     nowhere = MeshAddress("unix:///nowhere")
     doors: dict[str, AbstractAsyncContextManager[_Door]] = {
         "e2b": open_e2b(nowhere, "secret", None, folder),
-        "agentscope": open_agentscope(nowhere, 60.0),
+        "agentscope": open_agentscope(nowhere, AgentscopeSettings()),
         "swerex": open_swerex(nowhere, 60.0),
         "sandboxfusion": open_sandboxfusion(nowhere, "base"),
     }

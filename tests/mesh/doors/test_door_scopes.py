@@ -76,10 +76,6 @@ async def test_a_key_that_only_looks_changes_nothing_by_any_route(found: tuple[F
     assert passed == set()
 
 
-def _is_reading(route: tuple[str, str, str]) -> bool:
-    return route[1] == "GET" or route[2].strip("/").removesuffix("_async") in READING
-
-
 async def test_no_route_fails_by_itself(found: tuple[Found, list[str]]) -> None:
     rows, _ = found
     failed = {(route, scope) for route, row in rows.items() for scope, one in row.items() if one.status == 500}

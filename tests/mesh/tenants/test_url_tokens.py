@@ -130,10 +130,13 @@ async def test_a_reader_makes_no_url(world: World) -> None:
         await expose(world, owned, "a reader")
 
 
+SHOWN: dict[str, set[str]] = {"ada": {"API_KEY", "OWN"}, "a reader of ada's": set(), "a reader": set()}
+
+
 async def test_a_reader_gets_no_environment(world: World) -> None:
     owned = await world.own("ada")
     method = next(one for one in public_methods() if one.name == "GetSandbox")
     request = REQUESTS["SandboxService.GetSandbox"](owned)
-    for who, shown in (("ada", {"API_KEY", "OWN"}), ("a reader of ada's", set()), ("a reader", set())):
+    for who, shown in SHOWN.items():
         found: Any = await world.send(method, request, who)
         assert set(found.sandbox.spec.environment) == shown

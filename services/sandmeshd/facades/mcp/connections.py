@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from sandmesh import SandboxAsync, SandmeshError
-from sandmesh.sandbox.mcp_connection import McpConnectionAsync
+from sandmesh.sandbox.mcp.connection import McpConnectionAsync
 from sandmeshd.facades.mcp.client_messages import ClientMessages
 
 

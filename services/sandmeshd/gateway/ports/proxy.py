@@ -19,11 +19,11 @@ from sandmeshd.gateway.ports.devtools import carry_devtools, check_final
 from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.gateway.ports.live_view import VIEWS, carry_view
 from sandmeshd.gateway.ports.makers import Makers
+from sandmeshd.gateway.ports.shares import NoSlot, Shares
 from sandmeshd.gateway.ports.tokens import Signer, Target
 from sandmeshd.gateway.ports.tunnel import Tunnel
 from sandmeshd.runtime.http import EXPOSED_PORT, PORT_HEADER
 from sandmeshd.runtime.http.websockets import carry_websocket
-from sandmeshd.runtime.shares import NoSlot, Shares
 
 PREFIX: Final = "/p/"
 MOST_CONNECTIONS: Final = 512

@@ -16,7 +16,7 @@ from sandmesh.errors import InvalidArgument, WrongState
 from sandmesh.events import Output
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.handle import SandboxHandle
-from sandmesh.sandbox.mcp_connection import Handlers, McpConnectionAsync, NotificationHandler, RequestHandler
+from sandmesh.sandbox.mcp.connection import Handlers, McpConnectionAsync, NotificationHandler, RequestHandler
 
 ServerState = Literal["IDLE", "STARTING", "READY", "FAILED"]
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from sandmeshd.runtime.shares import NoSlot, Shares
+from sandmeshd.gateway.ports.shares import NoSlot, Shares
 
 
 async def test_one_owner_gets_a_quarter_and_leaves_the_rest_to_others() -> None:
