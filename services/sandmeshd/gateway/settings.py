@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from sandmeshd.runtime.setting_types import ListenAddress, PortRange, WebUrl
+from sandmeshd.runtime.setting_types import ListenAddress, PortRange, ServiceAddress, WebUrl
 from sandmeshd.runtime.settings import Settings
 
 DOMAIN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$"
@@ -16,7 +16,7 @@ DOMAIN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$"
 class GatewaySettings(Settings):
     """Settings of one gateway."""
 
-    listen: tuple[ListenAddress, ...] = Field(default=(), validation_alias="SANDMESH_LISTEN")
+    listen: tuple[ServiceAddress, ...] = Field(default=(), validation_alias="SANDMESH_LISTEN")
     """Addresses beside the mesh's unix socket, as host:port; beyond loopback only with TLS and tokens."""
 
     share_ports: bool = False

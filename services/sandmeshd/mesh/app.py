@@ -27,7 +27,7 @@ from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, ope
 from sandmeshd.mesh.doors import open_e2b
 from sandmeshd.mesh.driver import decorated, open_driver
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
-from sandmeshd.mesh.shutdown import Ending
+from sandmeshd.mesh.shutdown import LEFT, Ending
 from sandmeshd.mesh.start_checks import check_addresses_free, check_not_running, check_templates
 from sandmeshd.mesh.sweep import remove, sweep_private
 from sandmeshd.mesh.url_doors import door_urls, open_url_doors
@@ -102,7 +102,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         driver = await stack.enter_async_context(decorated(bare, settings))
         broken = await _prepare(driver, book, progress)
         measured = Observed()
-        ending = Ending(settings.keep_sandboxes or settings.ephemeral, paths.left)
+        ending = Ending(settings.keep_sandboxes or settings.ephemeral, paths.services / LEFT)
         internal = f"unix://{paths.services}/i"
         channel = await _open_internal(stack, settings, _Parts(store, driver, book, ending, measured, broken), internal)
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel, measured))

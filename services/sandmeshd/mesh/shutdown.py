@@ -12,6 +12,9 @@ from sandmeshd.allocator.maintenance.evacuation import Evacuation
 
 log = structlog.get_logger()
 
+LEFT = "left"
+"""The file beside the services' sockets in which a mesh that ends notes how many sandboxes it has still to delete."""
+
 SECONDS = 30.0
 """How long no deletion may end before the rest is left to the next start."""
 

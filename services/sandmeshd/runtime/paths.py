@@ -109,11 +109,6 @@ class MeshPaths:
         return self.services / "l"
 
     @property
-    def left(self) -> Path:
-        """Where a mesh that ends notes how many sandboxes it has still to delete."""
-        return self.services / "left"
-
-    @property
     def gateway(self) -> Path:
         """The gateway's socket, where programs of this user find the mesh."""
         return gateway_socket(self.runtime_root, self.mesh_id)

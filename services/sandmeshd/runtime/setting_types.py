@@ -35,6 +35,12 @@ def check_listen_address(address: str) -> str:
     return address
 
 
+def check_service_address(address: str) -> str:
+    """Return an address of gRPC to listen at if it is one: HOST:PORT, or a unix socket's as unix:///PATH."""
+    is_socket = address.startswith("unix:///") and len(address) > len("unix:///")
+    return address if is_socket else check_listen_address(address)
+
+
 def check_web_url(url: str) -> str:
     """Return an http:// or https:// URL, or an empty text."""
     if url and not _has_host(url, ("http", "https")):
@@ -72,6 +78,7 @@ def check_port_range(ports: tuple[int, int] | None) -> tuple[int, int] | None:
 
 
 ListenAddress = Annotated[str, AfterValidator(check_listen_address)]
+ServiceAddress = Annotated[str, AfterValidator(check_service_address)]
 WebUrl = Annotated[str, AfterValidator(check_web_url)]
 IndexUrl = Annotated[str, AfterValidator(check_index_url)]
 StoreUrl = Annotated[SecretStr, AfterValidator(check_store_url)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandmesh import BaseSandboxAsync
+from sandmeshd.drivers.node.agent_config import HOME
 from sandmeshd.mesh import Mesh
 
 DEVICES = "stat -c %d ~/.venv /workspace | uniq | wc -l"
@@ -61,4 +62,4 @@ async def test_a_layer_that_was_removed_is_there_again_for_the_next_command_and_
             else:
                 await box.run_ipython_cell("%pip install --no-index --force-reinstall {small}")
             shown = await box.run_ipython_cell("import smallpack; smallpack.__file__")
-            assert "/home/sandbox/.venv/lib/" in shown.text
+            assert f"{HOME}/.venv/lib/" in shown.text

@@ -48,8 +48,8 @@ history = shell.history_manager
 """
 FRESH: list[Any] = [
     [
-        *("In", "Out", "__builtin__", "__builtins__", "__name__", "_dh", "_i", "_i1", "_ih", "_ii", "_iii", "_oh"),
-        *("exit", "get_ipython", "open", "quit"),
+        *("In", "Out", "__builtin__", "__builtins__", "__name__", "__spec__", "_dh", "_i", "_i1", "_ih", "_ii", "_iii"),
+        *("_oh", "exit", "get_ipython", "open", "quit"),
     ],
     # IPython counts a cell before it runs it.
     *(2, {}, 2, ("", "", ""), [""], None, [], [""]),

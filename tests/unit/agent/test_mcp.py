@@ -22,7 +22,7 @@ from sandmeshd.drivers.node.agent_config import AGENT, MCP
 from .client import Client
 from .sandbox import Ground, talking
 
-SERVER = Path(__file__).parents[2] / "mesh" / "mcp_program.py"
+SERVER = Path(__file__).parents[2] / "mesh" / "mcp" / "mcp_program.py"
 SHIPPED = {
     "one": {"command": "python", "args": ["server.py"]},
     "two": {"command": "python", "args": ["server.py", "mute"], "startup_timeout": 0.5},

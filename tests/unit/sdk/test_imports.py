@@ -11,7 +11,7 @@ import sandmesh
 
 PUBLIC = [
     "APPWorldSandbox", "APPWorldSandboxAsync", "BFCLSandbox", "BFCLSandboxAsync",
-    "BaseSandbox", "BaseSandboxAsync", "BrowserSandbox", "BrowserSandboxAsync", "CallEvent", "ContentBlock",
+    "BaseSandbox", "BaseSandboxAsync", "BrowserSandbox", "BrowserSandboxAsync", "CallEvent", "Cleared", "ContentBlock",
     "Dropped", "DummySandbox", "Environment", "EnvironmentRefusal", "FilesystemSandbox",
     "FilesystemSandboxAsync", "GuiSandbox", "GuiSandboxAsync",
     "InputRequested", "InstanceFailed", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument, LeaseLost, StorageUnavailable, TooLarge, WorkspaceNotReady
 from sandmesh.shared.tar import pack
@@ -167,7 +168,11 @@ async def test_each_service_of_the_library_is_there(service: str) -> None:
 
 
 async def test_a_service_that_is_told_nonsense_is_refused() -> None:
-    settings = StorageSettings(service="oss", bucket="b", endpoint="not an address at all\0")
+    nonsense = "not an address at all\0"
+    with pytest.raises(ValidationError, match="control characters"):
+        StorageSettings(service="oss", bucket="b", endpoint=nonsense)
+    usual = StorageSettings(service="oss", bucket="b", endpoint="https://oss.example.org")
+    settings = usual.model_copy(update={"endpoint": nonsense})
     with pytest.raises(InvalidArgument, match="oss"):
         async with open_storage(settings):
             pass

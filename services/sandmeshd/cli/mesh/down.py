@@ -17,7 +17,7 @@ from sandmeshd.cli.config.config_file import find_config
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.mesh.start import KEEP_SIGNAL
 from sandmeshd.mesh import MeshSettings, open_mesh
-from sandmeshd.mesh.shutdown import sandboxes_left
+from sandmeshd.mesh.shutdown import LEFT, sandboxes_left
 from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.locks import holder
 from sandmeshd.runtime.logs import configure_logging
@@ -57,7 +57,7 @@ async def end_mesh(*, keep: bool, timeout: float, progress: Progress = lambda le
             await _clean_up(settings)
     else:
         before = max(await _count_sandboxes(settings), _count_directories(settings))
-        left_now = partial(sandboxes_left, settings.paths.left)
+        left_now = partial(sandboxes_left, settings.paths.services / LEFT)
         await _signal_and_wait(pid, KEEP_SIGNAL if keep else signal.SIGTERM, Wait(timeout, left_now, progress))
     left = _count_directories(settings)
     kept, failed = (left, 0) if keep else (0, left)

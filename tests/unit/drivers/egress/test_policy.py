@@ -143,7 +143,7 @@ def test_sandboxes_are_told_of_indexes_without_passwords_and_directories() -> No
     indexes = PackageIndexes(
         pip="http://ada:secret@pip.corp:8081/simple",
         pip_extra=("file:///srv/wheels", "https://x.corp/s"),
-        npm="nonsense",
+        npm="file:///srv/npm",
     )
     variables = package_variables(indexes)
     assert variables["PIP_INDEX_URL"] == variables["UV_DEFAULT_INDEX"] == "http://pip.corp:8081/simple"
