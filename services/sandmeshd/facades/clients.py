@@ -10,7 +10,7 @@ from typing import Final
 
 from sandmesh.mesh import MeshAsync
 from sandmeshd.auth.doors import as_door
-from sandmeshd.facades.address import MeshAddress
+from sandmeshd.contracts.mesh_address import MeshAddress
 
 MOST: Final = 256
 """How many clients stay connected; those that are in use are never closed."""

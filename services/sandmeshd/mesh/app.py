@@ -21,16 +21,15 @@ from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.contracts.driver import Driver
+from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.drivers.api.servicer import DriverServicer
-from sandmeshd.facades.address import MeshAddress
 from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, open_gateway
-from sandmeshd.mesh.doors import open_e2b
+from sandmeshd.mesh.doors import open_doors
 from sandmeshd.mesh.driver import decorated, open_driver
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.mesh.shutdown import LEFT, Ending
 from sandmeshd.mesh.start_checks import check_addresses_free, check_not_running, check_templates
 from sandmeshd.mesh.sweep import remove, sweep_private
-from sandmeshd.mesh.url_doors import door_urls, open_url_doors
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
@@ -109,12 +108,9 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         listeners = Listeners(paths.listeners)
         listening.http.note(listeners.noted)
         stack.enter_context(listeners.noted((*listening.addresses, *store_addresses(settings))))
-        address, http = listening.addresses[0], listening.http
-        # Its routes are there before E2B's door opens the listener.
-        own = MeshAddress(address, proof=door_proof(mesh_secret(settings)))
-        await stack.enter_async_context(open_url_doors(settings, own, http))
-        variables = await stack.enter_async_context(open_e2b(settings, mesh_secret(settings), own, http))
-        yield Mesh(listening.addresses, http, ending, variables, await door_urls(settings, http))
+        own = MeshAddress(listening.addresses[0], proof=door_proof(mesh_secret(settings)))
+        doors = await stack.enter_async_context(open_doors(settings, own, listening.http))
+        yield Mesh(listening.addresses, listening.http, ending, doors.variables.get("e2b", {}), doors.urls)
 
 
 @dataclass(frozen=True)

@@ -2,95 +2,127 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from sandmesh.errors import InvalidArgument, MeshUnavailable
-from sandmeshd.facades.address import MeshAddress
-from sandmeshd.mesh.settings import MeshSettings
-from sandmeshd.runtime.addresses import is_open
-from sandmeshd.runtime.certificates import FILES, issue_certificate, write_certificate
-from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener
+from sandmesh.errors import InvalidArgument
+from sandmeshd.contracts.door import Door, DoorHost, DoorPlugin, DoorSettings
+from sandmeshd.contracts.mesh_address import MeshAddress
+from sandmeshd.facades.registry import find_doors, switch
+from sandmeshd.mesh.plugin_settings import validate
+from sandmeshd.mesh.settings import MeshSettings, mesh_secret
+from sandmeshd.runtime.http import Certificate, HttpListener
 
-if TYPE_CHECKING:
-    from sandmeshd.facades.e2b.door import Door
 
-CERTIFICATE_DAYS = 90
-HTTPS = "443"
+@dataclass(frozen=True)
+class Doors:
+    """The doors that are open."""
+
+    urls: Mapping[str, str]
+    """The URLs of those whose clients need no more than that and a token, by name."""
+    variables: Mapping[str, Mapping[str, str]]
+    """The environment variables that clients of the others need, by name."""
+
+
+def door_settings(settings: MeshSettings, name: str, plugin: DoorPlugin) -> DoorSettings:
+    """Return the settings of a door, open or not.
+
+    Raises:
+        InvalidArgument: One does not fit; the message names setting and door.
+    """
+    return validate("door", name, plugin.settings, settings.doors)
+
+
+def check_doors(settings: MeshSettings) -> None:
+    """Check the settings of every door.
+
+    Raises:
+        InvalidArgument: As `door_settings`.
+        RuntimeUnavailable: A door cannot be loaded, or two have one name or setting.
+    """
+    for name, plugin in find_doors().items():
+        door_settings(settings, name, plugin)
+
+
+def _open_settings(settings: MeshSettings) -> dict[str, tuple[DoorPlugin, DoorSettings]]:
+    found = {name: (plugin, door_settings(settings, name, plugin)) for name, plugin in find_doors().items()}
+    chosen = {name: pair for name, pair in found.items() if pair[1].enabled}
+    if chosen and settings.workers > 1:
+        switches = ", ".join(switch(plugin).name for plugin, _ in chosen.values())
+        raise InvalidArgument(f"{switches}: served by one process: set SANDMESH_WORKERS to 1 (--workers 1)")
+    return chosen
 
 
 @asynccontextmanager
-async def open_e2b(
-    settings: MeshSettings, secret: str, mesh: MeshAddress, listener: HttpListener
-) -> AsyncGenerator[Mapping[str, str]]:
-    """Serve E2B's clients until the block ends, where the settings say so. Yields the variables that they need.
+async def open_doors(settings: MeshSettings, mesh: MeshAddress, listener: HttpListener) -> AsyncGenerator[Doors]:
+    """Serve the doors that the settings open until the block ends.
 
     Raises:
-        InvalidArgument: The settings contradict each other, or an address is open to others.
+        InvalidArgument: Settings contradict each other, two doors have one path, or an address is open to others.
         MeshUnavailable: An address cannot be listened at.
-        RuntimeUnavailable: A certificate is to be made and the extra `tls` is not installed.
+        RuntimeUnavailable: A door cannot be loaded, or needs a package that is not installed.
     """
-    if not settings.e2b_door.enabled:
-        if settings.e2b_door.domain is not None:
-            raise InvalidArgument("SANDMESH_E2B_DOMAIN is of the door for E2B's clients: set SANDMESH_E2B=true too")
-        yield {}
+    chosen = _open_settings(settings)
+    if not chosen:
+        yield Doors({}, {})
         return
-    if settings.workers > 1:
-        raise InvalidArgument("E2B's clients are served by one process: set SANDMESH_WORKERS to 1 (--workers 1)")
-    # Its imports are nobody's who does not serve them.
-    opened = await asyncio.to_thread(import_module, "sandmeshd.facades.e2b.app")
-    folder = settings.paths.state / "e2b"
-    async with opened.open_door(mesh, secret, settings.e2b_door.domain, folder) as door:
-        listener.add(door.add)
+    async with AsyncExitStack() as stack:
+        paths, doors = PathOwners(), dict[str, tuple[Door, DoorHost]]()
+        for name, (plugin, own) in chosen.items():
+            host = _host(settings, name, mesh, listener)
+            doors[name] = await stack.enter_async_context(plugin.open(own, host)), host
+            listener.add(paths.adding(name, doors[name][0]))
         urls = await listener.open()
         if not urls:
-            raise InvalidArgument("E2B's clients need the HTTP listener: set SANDMESH_HTTP_LISTEN")
+            switches = ", ".join(switch(plugin).name for plugin, _ in chosen.values())
+            raise InvalidArgument(f"{switches}: this needs the HTTP listener: set SANDMESH_HTTP_LISTEN")
         url = settings.gateway.http_url or urls[0]
-        if settings.e2b_door.domain is None:
-            yield {"E2B_API_URL": url, "E2B_SANDBOX_URL": url, "E2B_VOLUME_API_URL": url}
-        else:
-            yield await _serve_domain(settings, settings.e2b_door.domain, listener, door)
+        variables = {
+            name: await plugin.variables(own, doors[name][1], doors[name][0], url)
+            for name, (plugin, own) in chosen.items()
+            if plugin.variables is not None
+        }
+        yield Doors({name: url for name in chosen if name not in variables}, variables)
 
 
-async def _serve_domain(settings: MeshSettings, domain: str, listener: HttpListener, door: Door) -> dict[str, str]:
-    certificate, authority = await asyncio.to_thread(_certificate, settings, domain)
-    for address in settings.e2b_door.listen:
-        if is_open(address) and authority is not None:
-            fix = "give a certificate by SANDMESH_TLS_CERT and SANDMESH_TLS_KEY, or listen at 127.0.0.1"
-            raise InvalidArgument(f"{address} is open to others, and the certificate is for trials: {fix}")
-    urls = await listener.open_more(HttpAddresses(settings.e2b_door.listen, always_tls=True), certificate)
-    port = urls[0].rpartition(":")[2]
-    if settings.e2b_door.listen == ("127.0.0.1:0",):
-        await _listen_at_v6(port, certificate, listener)
-    door.host = domain if port == HTTPS else f"{domain}:{port}"
-    variables = {"E2B_DOMAIN": door.host}
-    if authority is not None:
-        variables |= {"SSL_CERT_FILE": str(authority), "NODE_EXTRA_CA_CERTS": str(authority)}
-    return variables
-
-
-async def _listen_at_v6(port: str, certificate: Certificate, listener: HttpListener) -> None:
-    # Names below localhost lead to ::1 first on many machines; some have no IPv6.
-    try:
-        await listener.open_more(HttpAddresses((f"[::1]:{port}",), always_tls=True), certificate)
-    except MeshUnavailable:
-        return
-
-
-def _certificate(settings: MeshSettings, domain: str) -> tuple[Certificate, Path | None]:
-    """Return the certificate of a domain's names, and the file of the authority that is to be trusted for it."""
+def _host(settings: MeshSettings, name: str, mesh: MeshAddress, listener: HttpListener) -> DoorHost:
     gateway = settings.gateway
-    if gateway.tls_cert is not None and gateway.tls_key is not None:
-        return Certificate(gateway.tls_cert, gateway.tls_key), None
-    folder = settings.paths.state / "e2b"
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    paths = {kind: folder / name for kind, name in FILES.items()}
-    # A new one at each start: it is for trials, and never too old.
-    for path in paths.values():
-        path.unlink(missing_ok=True)
-    write_certificate(issue_certificate((domain, f"*.{domain}"), CERTIFICATE_DAYS), paths)
-    return Certificate(paths["cert"], paths["key"]), paths["ca"]
+    cert, key = gateway.tls_cert, gateway.tls_key
+    certificate = Certificate(cert, key) if cert is not None and key is not None else None
+
+    def secret() -> str:
+        # A door apart from the mesh may be the first of it on its machine.
+        settings.paths.make()
+        return mesh_secret(settings)
+
+    return DoorHost(mesh, secret, settings.paths.state / name, certificate, listener.open_more)
+
+
+class PathOwners:
+    """The paths of the routes that doors have, each with its door."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, str], str] = {}
+
+    def adding(self, name: str, door: Door) -> Any:
+        """Return what adds a door's routes to an application.
+
+        Raises:
+            InvalidArgument: When it is called: another door has one of its paths.
+        """
+
+        def add(application: Any) -> None:
+            before = len(application.router.routes())
+            door.add(application)
+            for route in [*application.router.routes()][before:]:
+                key = (route.method, getattr(route.resource, "canonical", ""))
+                owner = self._owners.setdefault(key, name)
+                if owner != name and route.method != "HEAD":
+                    raise InvalidArgument(
+                        f"the doors {owner} and {name} both have {' '.join(key)}: open one of them by its own process, "
+                        "`sandmeshd facade NAME`"
+                    )
+
+        return add

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument
@@ -15,8 +15,10 @@ from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.decorators import WorkspaceKeeper, reserving, with_volumes
+from sandmeshd.facades.registry import find_doors
+from sandmeshd.mesh.plugin_settings import validate
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
-from sandmeshd.runtime.settings import Variable, nested, variables_of
+from sandmeshd.runtime.settings import Variable, variables_of
 from sandmeshd.storage import Folders, StorageSettings, open_storage
 from sandmeshd.templates import Template
 
@@ -98,39 +100,22 @@ def settings_for(settings: MeshSettings, name: str, cls: type[Own]) -> Own:
     Raises:
         InvalidArgument: One does not fit; the message names setting and driver.
     """
-    variables = variables_of(cls)
-    configured = {variable: value for variable, value in settings.drivers.items() if variable in variables}
-    arguments = {
-        **nested(configured, variables),
-        "paths": settings.paths,
-        "node_id": settings.node_id,
-        "ends_with_driver": settings.ephemeral,
-        "own_workspaces": settings.ephemeral,
-    }
-    try:
-        return cls.model_validate(arguments)
-    except ValidationError as error:
-        by_path = {one.path: one.name for one in variables.values()}
-        problems = "; ".join(
-            f"{_variable(problem['loc'], by_path)}: {problem['msg'].removeprefix('Value error, ')}"
-            for problem in error.errors(include_url=False, include_input=False)
-        )
-        raise InvalidArgument(f"settings of the driver {name} do not fit: {problems}") from None
-
-
-def _variable(location: tuple[int | str, ...], by_path: Mapping[tuple[str, ...], str]) -> str:
-    """Return the variable of the field where a problem is, with the key inside its value if there is one."""
-    parts = tuple(map(str, location))
-    for end in range(len(parts), 0, -1):
-        if parts[:end] in by_path:
-            return ".".join((by_path[parts[:end]], *parts[end:]))
-        if end == 1 and parts[0] in by_path.values():
-            return ".".join(parts)
-    return ".".join(parts)
+    return validate(
+        "driver",
+        name,
+        cls,
+        settings.drivers,
+        {
+            "paths": settings.paths,
+            "node_id": settings.node_id,
+            "ends_with_driver": settings.ephemeral,
+            "own_workspaces": settings.ephemeral,
+        },
+    )
 
 
 def plain_values(settings: MeshSettings) -> list[tuple[Variable, Any]]:
-    """Return every variable with its value as JSON has it, secrets hidden: the mesh's, then those of the drivers.
+    """Return every variable with its value as JSON has it, secrets hidden: the mesh's, then those of its plugins.
 
     A driver that is not chosen and cannot do without settings of its own is left out.
     """
@@ -138,6 +123,7 @@ def plain_values(settings: MeshSettings) -> list[tuple[Variable, Any]]:
     for name, plugin in find_drivers().items():
         with suppress(InvalidArgument):
             sources.append(settings_for(settings, name, plugin.settings))
+    sources += [validate("door", name, door.settings, settings.doors) for name, door in find_doors().items()]
     found: dict[str, tuple[Variable, Any]] = {}
     for source in sources:
         dump = source.model_dump(mode="json")

@@ -13,10 +13,7 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator import AllocatorSettings
 from sandmeshd.auth.service_identity import SHORTEST, kept_secret
 from sandmeshd.drivers.api.registry import driver_variables
-from sandmeshd.facades.agentscope.settings import AgentscopeSettings
-from sandmeshd.facades.e2b.settings import E2bSettings
-from sandmeshd.facades.sandboxfusion.settings import SandboxfusionSettings
-from sandmeshd.facades.swerex.settings import SwerexSettings
+from sandmeshd.facades.registry import door_variables
 from sandmeshd.gateway import GatewaySettings
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.setting_types import StoreUrl
@@ -85,13 +82,12 @@ class MeshSettings(Settings):
     gateway: GatewaySettings = GatewaySettings()
     allocator: AllocatorSettings = AllocatorSettings()
     workspaces: StorageSettings = StorageSettings()
-    e2b_door: E2bSettings = E2bSettings()
-    agentscope_door: AgentscopeSettings = AgentscopeSettings()
-    swerex_door: SwerexSettings = SwerexSettings()
-    sandboxfusion_door: SandboxfusionSettings = SandboxfusionSettings()
 
     drivers: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Values of the drivers' settings by variable; a driver's own class checks them."""
+
+    doors: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """Values of the doors' settings by variable; a door's own class checks them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -135,9 +131,10 @@ class MeshSettings(Settings):
         return chosen.model_copy(update={"service": service, "folder": folder})
 
     def values(self) -> dict[str, Any]:
-        """Return every value by its setting's name, those of drivers only where they are set."""
+        """Return every value by its setting's name, those of drivers and doors only where they are set."""
         own = {one.setting: one.read(self) for one in variables_of(type(self)).values()}
-        return own | {name.removeprefix(PREFIX).lower(): value for name, value in self.drivers.items()}
+        plugins = self.drivers | self.doors
+        return own | {name.removeprefix(PREFIX).lower(): value for name, value in plugins.items()}
 
     def replaced(self, **values: object) -> MeshSettings:
         """Return the settings with other values, by their settings' names."""
@@ -145,19 +142,22 @@ class MeshSettings(Settings):
 
 
 def all_variables() -> dict[str, Variable]:
-    """Return the variables of a mesh and of all drivers that are installed, by name."""
-    return driver_variables() | variables_of(MeshSettings)
+    """Return the variables of a mesh, and of all drivers and doors that are installed, by name."""
+    return driver_variables() | variables_of(MeshSettings) | door_variables()
 
 
 def _nested(cls: type[MeshSettings], values: Mapping[str, Any]) -> dict[str, Any]:
-    own, others = variables_of(cls), driver_variables()
+    own, of_drivers, of_doors = variables_of(cls), driver_variables(), door_variables()
     by_path = {name: value for name, value in values.items() if name in cls.model_fields}
     variables = {f"{PREFIX}{name.upper()}": name for name in values if name not in cls.model_fields}
-    unknown = {name: values[name] for variable, name in variables.items() if variable not in own | others}
-    of_drivers = {variable: values[name] for variable, name in variables.items() if variable in others}
+    known = own | of_drivers | of_doors
+    unknown = {name: values[name] for variable, name in variables.items() if variable not in known}
     by_name = {variable: values[name] for variable, name in variables.items() if variable in own}
-    drivers = by_path.get("drivers", {}) | of_drivers
-    return {**by_path, **nested(by_name, own), **unknown, "drivers": drivers}
+    plugins = {
+        field: by_path.get(field, {}) | {one: values[name] for one, name in variables.items() if one in those}
+        for field, those in (("drivers", of_drivers), ("doors", of_doors))
+    }
+    return {**by_path, **nested(by_name, own), **unknown, **plugins}
 
 
 def _check_unused(storage: StorageSettings) -> None:

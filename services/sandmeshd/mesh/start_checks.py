@@ -9,9 +9,12 @@ import socket
 from collections.abc import Collection, Iterable
 
 from sandmesh.errors import AlreadyExists, InvalidArgument, MeshUnavailable
+from sandmeshd.facades.registry import find_doors
+from sandmeshd.mesh.doors import door_settings
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import holder
+from sandmeshd.runtime.settings import variables_of
 
 
 def check_not_running(settings: MeshSettings) -> None:
@@ -44,7 +47,7 @@ def check_templates(settings: MeshSettings, known: Collection[str]) -> None:
     named = {
         "SANDMESH_POOLS (--pool)": allocator.pools,
         "SANDMESH_TEMPLATE_CAPACITIES": allocator.template_capacities,
-        "SANDMESH_SANDBOXFUSION_TEMPLATE": [settings.sandboxfusion_door.template],
+        **_templates_of_doors(settings),
     }
     for setting, names in named.items():
         for name in names:
@@ -65,11 +68,15 @@ def check_addresses_free(settings: MeshSettings) -> None:
         InvalidArgument: A host is not one of this machine.
         MeshUnavailable: Another process listens there.
     """
-    gateway, e2b = settings.gateway, settings.e2b_door
-    _check_free("SANDMESH_LISTEN (--listen)", gateway.listen)
-    _check_free("SANDMESH_HTTP_LISTEN", gateway.http_listen)
-    if e2b.enabled and e2b.domain is not None:
-        _check_free("SANDMESH_E2B_LISTEN", e2b.listen)
+    _check_free("SANDMESH_LISTEN (--listen)", settings.gateway.listen)
+    _check_free("SANDMESH_HTTP_LISTEN", settings.gateway.http_listen)
+    for name, plugin in find_doors().items():
+        own = door_settings(settings, name, plugin)
+        # A door listens at addresses of its own for the names of its domain.
+        if own.enabled and getattr(own, "domain", None) is not None:
+            listens = [one for one in variables_of(plugin.settings).values() if one.path == ("listen",)]
+            for one in listens:
+                _check_free(one.name, one.read(own))
 
 
 def _check_free(setting: str, addresses: Iterable[str]) -> None:
@@ -89,3 +96,13 @@ def _check_free(setting: str, addresses: Iterable[str]) -> None:
             except OSError as error:
                 message = f"{setting}: cannot listen at {address}: {error.strerror}; free it or choose another address"
                 raise MeshUnavailable(message, {"address": address}) from None
+
+
+def _templates_of_doors(settings: MeshSettings) -> dict[str, list[str]]:
+    """Return the template that each door's setting of that name has, by variable."""
+    found: dict[str, list[str]] = {}
+    for name, plugin in find_doors().items():
+        own = door_settings(settings, name, plugin)
+        named = [one for one in variables_of(plugin.settings).values() if one.path == ("template",)]
+        found |= {one.name: [one.read(own)] for one in named}
+    return found

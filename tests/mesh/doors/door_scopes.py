@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from sandmesh.mesh import MeshAsync
-from sandmeshd.facades.address import MeshAddress
+from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.agentscope.app import open_door as open_agentscope
 from sandmeshd.facades.agentscope.settings import AgentscopeSettings
 from sandmeshd.facades.e2b.app import open_door as open_e2b

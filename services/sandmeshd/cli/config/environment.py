@@ -18,6 +18,7 @@ from sandmeshd.cli.config.host_clients import read_clients
 from sandmeshd.cli.config.legacy_names import MEANINGS, ignored_names, is_without_effect, translate, unused_names
 from sandmeshd.cli.config.sources import PREFIX, RawValue, unknown_variables
 from sandmeshd.drivers.api.registry import find_driver, known_drivers
+from sandmeshd.mesh.doors import check_doors
 from sandmeshd.mesh.driver import check_drivers
 from sandmeshd.mesh.settings import MeshSettings, all_variables
 from sandmeshd.runtime.settings import Variable
@@ -165,6 +166,7 @@ def _variable(
 def _check(settings: MeshSettings) -> None:
     """Check what settings mean together, before anything is opened."""
     check_drivers(settings)
+    check_doors(settings)
     _ = settings.storage
     if settings.workers > 1 and not settings.gateway.listen:
         fix = "set SANDMESH_LISTEN (or SANDMESH_HOST and SANDMESH_PORT), or leave SANDMESH_WORKERS out"

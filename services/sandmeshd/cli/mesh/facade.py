@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,19 +15,10 @@ from sandmeshd.cli.terminal.lifetime import run_service
 from sandmeshd.cli.terminal.option_groups import grouped
 
 if TYPE_CHECKING:
-    from sandmeshd.facades.address import MeshAddress
+    from sandmeshd.contracts.mesh_address import MeshAddress
     from sandmeshd.mesh.settings import MeshSettings
 
 commands = typer.Typer(rich_markup_mode=None)
-
-
-class Name(StrEnum):
-    """A facade."""
-
-    E2B = "e2b"
-    AGENTSCOPE = "agentscope"
-    SWEREX = "swerex"
-    SANDBOXFUSION = "sandboxfusion"
 
 
 @dataclass(frozen=True)
@@ -78,7 +68,12 @@ class FacadeOptions:
 @commands.command(epilog="Example: sandmeshd facade e2b --base-url grpc://127.0.0.1:8570 --listen 127.0.0.1:8590")
 @grouped
 def facade(
-    name: Annotated[Name, typer.Argument(help="Whose clients are served.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Whose clients are served: e2b, agentscope, swerex, sandboxfusion, or a door of another package."
+        ),
+    ],
     connection: ConnectionOptions,
     options: FacadeOptions,
 ) -> None:
@@ -88,11 +83,11 @@ def facade(
     """
     # The services take a second to import, which help and completion need not wait for.
     from sandmeshd.cli.config.environment import log_remarks, read_settings  # noqa: PLC0415
-    from sandmeshd.facades.address import MeshAddress  # noqa: PLC0415
+    from sandmeshd.contracts.mesh_address import MeshAddress  # noqa: PLC0415
     from sandmeshd.runtime.descriptors import set_process_limits  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
-    if options.domain is not None and name is not Name.E2B:
+    if options.domain is not None and name != "e2b":
         raise InvalidArgument("--domain is of `sandmeshd facade e2b`")
     settings = read_settings(None, None, **options.settings())
     configure_logging(settings.log_level, settings.log_format)
@@ -101,7 +96,7 @@ def facade(
     run_service(_serve(settings, name, MeshAddress(connection.require_address(), connection.token)))
 
 
-async def _serve(settings: MeshSettings, name: Name, mesh: MeshAddress) -> None:
+async def _serve(settings: MeshSettings, name: str, mesh: MeshAddress) -> None:
     from sandmeshd.cli.mesh.start_report import describe_doors  # noqa: PLC0415 - as above
     from sandmeshd.mesh.facade import open_facade  # noqa: PLC0415 - as above
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import typer
 
@@ -96,27 +96,15 @@ class PipeReporter:
         self._status.fail(error)
 
 
-_DOORS: Final = {
-    "agentscope": ("AgentScope Runtime's SDK reaches it", 'base_url="{}", bearer_token="..."'),
-    "swerex": ("SWE-ReX's RemoteRuntime reaches it", 'host="{}/swerex/NAME", auth_token="..."'),
-    "sandboxfusion": ("SandboxFusion's clients reach it", 'endpoint="{}", with x:TOKEN@ after its http://'),
-}
-
-
 def describe_doors(e2b: Mapping[str, str], urls: Mapping[str, str]) -> list[str]:
     """Return what a person reads of doors: the variables of E2B's clients, and the URLs of the others by name."""
-    lines: list[str] = []
-    if e2b:
-        lines.append(
-            "E2B's clients reach it with these variables, and a key of `sandmesh token create NAME --form e2b`:"
-        )
-        lines += [f"  export {name}={value}" for name, value in e2b.items()]
-        lines.append("  export E2B_API_KEY=...")
-    for name, url in urls.items():
-        what, arguments = _DOORS[name]
-        lines.append(f"{what} with these arguments, and a token of `sandmesh token create NAME`:")
-        lines.append("  " + arguments.format(url))
-    return lines
+    # The doors are found among the installed packages, which a mesh without one need not read.
+    from sandmeshd.facades.registry import find_door  # noqa: PLC0415
+
+    exports = "\n".join(f"  export {name}={value}" for name, value in e2b.items())
+    opened = {**({"e2b": ""} if e2b else {}), **urls}
+    hints = [find_door(name).hint.format(url=url, variables=exports) for name, url in opened.items()]
+    return [line for hint in hints for line in hint.splitlines()]
 
 
 def _describe(mesh: StartedMesh) -> list[str]:

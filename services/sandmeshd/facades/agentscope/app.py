@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
-from sandmeshd.facades.address import MeshAddress
+from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.agentscope import runtime, workspace
 from sandmeshd.facades.agentscope.boxes import Boxes
 from sandmeshd.facades.agentscope.desktop import Desktops

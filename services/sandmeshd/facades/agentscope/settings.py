@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sandmeshd.runtime.settings import Settings
+from sandmeshd.contracts.door import DoorSettings
 
 
-class AgentscopeSettings(Settings):
+class AgentscopeSettings(DoorSettings):
     """Settings of the door for AgentScope Runtime's SDK."""
 
     enabled: bool = Field(default=False, validation_alias="SANDMESH_AGENTSCOPE")

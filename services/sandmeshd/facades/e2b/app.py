@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandmeshd.facades.address import MeshAddress
+from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.door import Door
 

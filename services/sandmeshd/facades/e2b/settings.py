@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
+from sandmeshd.contracts.door import DoorSettings
 from sandmeshd.runtime.setting_types import ListenAddress
-from sandmeshd.runtime.settings import Settings
 
 
-class E2bSettings(Settings):
+class E2bSettings(DoorSettings):
     """Settings of the door for E2B's clients."""
 
     enabled: bool = Field(default=False, validation_alias="SANDMESH_E2B")
@@ -23,3 +23,10 @@ class E2bSettings(Settings):
 
     listen: tuple[ListenAddress, ...] = Field(default=("127.0.0.1:0",), validation_alias="SANDMESH_E2B_LISTEN")
     """Addresses for HTTPS where there is a domain, as host:port, loopback only; port 0 takes a free one."""
+
+    @field_validator("domain")
+    @classmethod
+    def _check_open(cls, domain: str | None, info: ValidationInfo) -> str | None:
+        if domain is not None and not info.data.get("enabled"):
+            raise ValueError("it is of the door for E2B's clients: set SANDMESH_E2B=true too")
+        return domain

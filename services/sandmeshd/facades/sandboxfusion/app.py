@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
-from sandmeshd.facades.address import MeshAddress
+from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.bodies import Bodies
 from sandmeshd.facades.clients import MeshClients

@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiohttp import BodyPartReader, MultipartReader, web
 
 from sandmesh.errors import NotFound, SandboxLost, SandmeshError
-from sandmeshd.facades.address import MeshAddress
+from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.bodies import Bodies
 from sandmeshd.facades.clients import MeshClients

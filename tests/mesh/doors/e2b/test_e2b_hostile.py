@@ -21,7 +21,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from sandmesh.mesh import MeshAsync
-from sandmeshd.facades.address import MeshAddress
+from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.builds.builder import Builder
 from sandmeshd.facades.e2b.builds.catalog import Catalog
