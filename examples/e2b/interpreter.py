@@ -12,7 +12,7 @@ with Sandbox.create(timeout=120) as sandbox:
     assert (execution.text, execution.logs.stdout) == ("2", ["hello\n"])
     assert sandbox.run_code("x").text == "1"
     plot = sandbox.run_code(PLOT).results[0]
-    assert list(plot.formats()) == ["png", "chart"]
+    assert {"text", "png", "chart"} == set(plot.formats())
     assert plot.chart is not None
     assert (plot.chart.type, plot.chart.title) == (ChartType.LINE, "growth")
     table = sandbox.run_code("import pandas as pd\npd.DataFrame({'a': [1, 2]})").results[0]

@@ -25,26 +25,23 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, request: web.Request, owner: str) -> AsyncGenerator[bytes]:
-        """Yield a request's body, once its owner has room for it.
+        """Yield a request's body. What arrived of it counts; where its owner has no room for more, it waits.
 
         Raises:
             RequestError: It is too large.
             MeshUnavailable: Its owner's other bodies took all the room, for as long as one waits.
         """
-        length = request.content_length
-        held = self._largest if length is None else length
-        self._check(held)
-        await self._shares.acquire(owner, held)
+        self._check(request.content_length or 0)
+        whole = bytearray()
         try:
-            whole = bytearray()
             async for chunk in request.content.iter_any():
+                self._check(len(whole) + len(chunk))
+                await self._shares.acquire(owner, len(chunk))
                 whole += chunk
-                self._check(len(whole))
-            self._shares.give(owner, held - len(whole))
-            held = len(whole)
             yield bytes(whole)
         finally:
-            self._shares.give(owner, held)
+            if whole:
+                self._shares.give(owner, len(whole))
 
     def _check(self, size: int) -> None:
         if size > self._largest:

@@ -145,8 +145,9 @@ class Methods:
         Raises:
             RequestError: A configuration does not fit.
         """
-        servers = _servers(server_configs)
+        # Whose sandbox it is comes first.
         box = await self._boxes.box(token, identity)
+        servers = _servers(server_configs)
         if not overwrite:
             present = {server.name for server in await box.list_mcp_servers()}
             servers = {name: config for name, config in servers.items() if name not in present}
