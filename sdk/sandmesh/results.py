@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 
 class ToolResult(dict[str, Any]):
@@ -81,8 +81,9 @@ class ToolResult(dict[str, Any]):
 
     def forms(self, kind: str) -> list[Any]:
         """Return the displayed values of one MIME type: "text/html", "image/svg+xml", "application/json", ..."""
-        annotated: list[dict[str, Any] | None] = [block.get("annotations") for block in self.content]
-        return [forms[kind] for forms in annotated if forms and forms.get(kind) is not None]
+        annotated: list[object] = [block.get("annotations") for block in self.content]
+        found = [cast("dict[str, Any]", forms).get(kind) for forms in annotated if isinstance(forms, dict)]
+        return [form for form in found if form is not None]
 
     @property
     def records(self) -> list[list[dict[str, Any]]]:

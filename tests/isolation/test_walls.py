@@ -126,12 +126,12 @@ async def test_a_sandbox_cannot_touch_its_own_record(neighbours: Neighbours) -> 
     await run(neighbours.one, "echo x > ../spec.json; mv /workspace /elsewhere; ln -s .. up; echo x > up/lock")
     assert folder.spec.read_bytes() == before
     names = {path.name for path in folder.root.iterdir()}
-    assert names == {"lock", "log", "spec.json", "status.json", "workspace"}
+    assert names == {"home", "lock", "log", "spec.json", "status.json", "workspace"}
 
 
 async def test_other_users_of_the_host_reach_neither_workspace_nor_agent(neighbours: Neighbours) -> None:
     folder = neighbours.folder(neighbours.one)
-    for path in (folder.workspace, folder.sockets):
+    for path in (folder.workspace, folder.home, folder.sockets):
         assert path.stat().st_mode & 0o077 == 0
     assert folder.root.stat().st_mode & 0o066 == 0
     assert folder.spec.stat().st_mode & 0o077 == 0

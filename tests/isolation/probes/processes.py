@@ -153,9 +153,11 @@ def environment(facts: dict[str, Any]) -> list[str]:
 
 @probe
 def descriptors(facts: dict[str, Any]) -> list[str]:
-    """A descriptor that leads to anything but this call's own streams."""
+    """A descriptor that leads to anything but this call's own streams, and the event loop that a kernel made itself."""
     kinds = [str(Path(f"/proc/self/fd/{name}").readlink()) for name in facts["descriptors"]]
-    return [kind for kind in kinds if kind.partition(":")[0] not in {"pipe", "socket", "/dev/null"}]
+    loops = [kind for kind in kinds if kind == "anon_inode:[eventpoll]"]
+    others = [kind for kind in kinds if kind not in loops]
+    return [*loops[1:], *(kind for kind in others if kind.partition(":")[0] not in {"pipe", "socket", "/dev/null"})]
 
 
 @probe

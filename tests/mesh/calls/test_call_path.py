@@ -6,8 +6,10 @@ import asyncio
 
 from benchmarks import call_path
 
-MOST = {"client": 32, "gateway": 22, "agent": 43, "kernel": 18}
-MOST_FILES = 28
+# With room for a function or two each, so that the bound does not decide where a line of code belongs. A kernel's
+# loop goes on between cells, and packages that were installed meanwhile are looked for: eight functions more than without.
+MOST = {"client": 36, "gateway": 24, "agent": 45, "kernel": 26}
+MOST_FILES = 32
 
 
 async def test_a_call_enters_few_functions_in_few_files() -> None:

@@ -157,7 +157,7 @@ def test_tokens_are_asked_for_wherever_others_can_come() -> None:
 async def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="--tls-key"):
         read_settings(tls_cert=tmp_path)
-    with pytest.raises(ValidationError, match="tls_cert and tls_key"):
+    with pytest.raises(ValidationError, match="TLS_CERT and SANDMESH_TLS_KEY"):
         GatewaySettings(listen=(), tls_cert=tmp_path)
 
 

@@ -55,7 +55,7 @@ class SandmeshWorkspaceManager(WorkspaceManagerBase):
                 workspace = SandmeshWorkspace(
                     self._place,
                     workspace_id=name,
-                    labels={"agentscope.user.id": user_id[:255], "agentscope.agent.id": agent_id[:255]},
+                    labels={"workspace.user.id": user_id[:255], "workspace.agent.id": agent_id[:255]},
                     default_mcps=self._default_mcps,
                     skill_paths=self._skill_paths,
                 )

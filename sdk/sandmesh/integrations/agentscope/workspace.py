@@ -22,7 +22,7 @@ from sandmesh.errors import CapabilityMissing, SandmeshError
 from sandmesh.integrations.agentscope.backend import WORKDIR, SandmeshBackend
 from sandmesh.mesh import MeshAsync
 
-LABEL: Final = "agentscope.workspace.id"
+LABEL: Final = "workspace.id"
 GATEWAY: Final = (
     *("mcp>=2.0.0", "uvicorn", "fastapi", "httpx", "httpx2>=2.5.0"),
     *("aiofiles", "docstring-parser", "jinja2", "python-frontmatter", "tree-sitter", "tree-sitter-bash"),
