@@ -6,8 +6,8 @@ import asyncio
 
 from benchmarks import call_path
 
-# With room for a function or two each, so that the bound does not decide where a line of code belongs. A kernel's
-# loop goes on between cells, and packages that were installed meanwhile are looked for: eight functions more than without.
+# With room for a function or two each, so that the bound does not decide where a line of code belongs. Kernels' loops
+# go on between cells, and packages that were installed meanwhile are looked for: eight functions more than without.
 MOST = {"client": 36, "gateway": 24, "agent": 45, "kernel": 26}
 MOST_FILES = 32
 
