@@ -40,7 +40,12 @@ class KernelLoop:
     def enter(self) -> None:
         """Make the loop the current one, for a cell that begins."""
         if self._loop is None or self._loop.is_closed() or self._pid != os.getpid():
-            self._loop, self._pid, self._used = asyncio.new_event_loop(), os.getpid(), False
+            self._pid, self._used = os.getpid(), False
+            try:
+                self._loop = asyncio.new_event_loop()
+            except OSError:
+                # Code has taken all descriptors or watches: cells without `await` still run.
+                self._loop = None
             events.set_event_loop(self._loop)
         _set(self._loop)
 
@@ -50,6 +55,9 @@ class KernelLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a cell that awaits; an interrupt is raised where it waits."""
+        if self._loop is None:
+            coroutine.close()
+            raise OSError("no event loop could be made for this cell: close descriptors, or restart the kernel")
         self._used, self._interrupted = True, False
         task = self._task = self._loop.create_task(_interruptible(coroutine, self._take_interrupt))
         before = handler_of(signal.SIGINT)
@@ -79,7 +87,11 @@ class KernelLoop:
         loop = self._loop
         if loop is None or not self._is_used() or loop.is_closed() or self._pid != os.getpid():
             return
-        loop.add_reader(fd, loop.stop)
+        try:
+            loop.add_reader(fd, loop.stop)
+        except OSError:
+            # No watch is left: what cells left in the loop waits until one is.
+            return
         try:
             while not loop.is_closed():
                 try:
