@@ -59,7 +59,7 @@ class Shares:
         self._total += amount
 
     def give(self, owner: str, amount: int = 1) -> None:
-        """Give an amount back."""
+        """Release an amount."""
         self._used[owner] -= amount
         self._total -= amount
         if self._used[owner] <= 0:

@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 def serve_old_paths(extensions: Sequence[str] | None) -> None:
-    """Let extensions import `agentscope_runtime`, as they were written.
+    """Enable extensions to import `agentscope_runtime`, as they were written.
 
     Raises:
         AlreadyExists: That package itself is installed here, so the extensions would register with it.

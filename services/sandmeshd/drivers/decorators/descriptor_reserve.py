@@ -49,7 +49,7 @@ class DescriptorReserve(ForwardingDriver):
                 self._reserve.hold()
 
     def close(self) -> None:
-        """Give the reserve back."""
+        """Release the reserve."""
         self._reserve.release()
 
 

@@ -15,7 +15,7 @@ _FULL = "[Errno 28]"
 
 
 def watch(layer: str, packages: str) -> None:
-    """Have pip unpack beside the packages, and remove and explain what it cannot finish where the disk is full."""
+    """Make pip unpack beside the packages, and remove and explain what it cannot finish where the disk is full."""
     temporary = f"{layer}/unpacked"
     try:
         os.makedirs(temporary, exist_ok=True)  # noqa: PTH103 - pathlib is a slow import, here and below

@@ -104,7 +104,7 @@ class Channel:
             self._last = fd
 
     def clear(self, *, wait: bool) -> None:
-        """Say that what was written and shown so far does not count; with `wait` not before something follows."""
+        """Announce that what was written and shown so far does not count; with `wait` not before something follows."""
         if self._may_wait:
             self._clears = wait
             if not wait:

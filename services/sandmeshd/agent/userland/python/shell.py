@@ -223,7 +223,7 @@ class Shell(InteractiveShell):
         super().showsyntaxerror(filename, running_compiled_code)
 
     def init_user_ns(self) -> None:
-        """Give the namespace what Python's own `__main__` has: multiprocessing looks for its specification."""
+        """Set in the namespace what Python's own `__main__` has: multiprocessing looks for its specification."""
         super().init_user_ns()
         self.user_ns["__spec__"] = self.user_ns_hidden["__spec__"] = None
 
