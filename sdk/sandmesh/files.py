@@ -7,8 +7,8 @@ Python (`os.fsdecode`); `bytes` and `os.PathLike` are accepted too.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
@@ -38,6 +38,8 @@ class FileInfo:
     """A directory entry: its path as requested, or relative to the listed directory.
 
     `size` is in bytes, `mode` the permission bits, `links` the number of hard links, `target` that of a symbolic link.
+    `attributes` are the extended attributes of the namespace `user.`, without it, where they were asked for: at most
+    8 KiB a file.
     """
 
     path: str
@@ -47,6 +49,7 @@ class FileInfo:
     mtime_ns: int
     links: int = 1
     target: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     @property
     def name(self) -> str:

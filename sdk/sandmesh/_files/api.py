@@ -121,9 +121,13 @@ class FilesAsync:
             await asyncio.wait(writers)
         return [written[number] for number in sorted(written)]
 
-    async def list(self, path: FilePath = ".", depth: int = 1) -> list[FileInfo]:
-        """List a directory's entries by name, down to `depth` levels (1 to 200); links are not followed."""
-        data = await self._calls.output("fs.list", {"path": path, "depth": depth})
+    async def list(self, path: FilePath = ".", depth: int = 1, *, attributes: bool = False) -> list[FileInfo]:
+        """List a directory's entries by name, down to `depth` levels (1 to 200); links are not followed.
+
+        With `attributes` each has its extended attributes.
+        """
+        asked = {"attributes": True} if attributes else {}
+        data = await self._calls.output("fs.list", {"path": path, "depth": depth, **asked})
         return [read_info(read_facts(line)) for line in data.splitlines()]
 
     async def exists(self, path: FilePath) -> bool:
@@ -134,9 +138,10 @@ class FilesAsync:
             return False
         return True
 
-    async def stat(self, path: FilePath, *, follow: bool = True) -> FileInfo:
-        """Return the info of a file; of a link itself with `follow=False`."""
-        return read_info(await self._calls.ask("fs.stat", {"path": path, "follow": follow}))
+    async def stat(self, path: FilePath, *, follow: bool = True, attributes: bool = False) -> FileInfo:
+        """Return the info of a file, with `attributes` its extended ones too; of a link itself with `follow=False`."""
+        asked = {"attributes": True} if attributes else {}
+        return read_info(await self._calls.ask("fs.stat", {"path": path, "follow": follow, **asked}))
 
     async def remove(self, path: FilePath, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """Remove a file, a link itself or an empty directory; with `recursive` a directory and all below it."""

@@ -101,6 +101,24 @@ async def test_entries_are_listed_to_a_depth(box: BaseSandboxAsync) -> None:
     assert len(await box.fs.list("many")) == 3003
 
 
+async def test_extended_attributes_are_there_where_they_are_asked_for(box: BaseSandboxAsync) -> None:
+    program = """
+import os
+open('marked', 'w').close(), os.mkdir('folder'), os.symlink('marked', 'link')
+for path in ('marked', 'folder'):
+    os.setxattr(path, 'user.by', b'\\xff ada')
+open('full', 'w').close(), os.setxattr('full', 'user.a', b'x' * 2000)
+"""
+    await box.fs.write("mark.py", program)
+    assert (await box.run_shell_command("python3 mark.py")).is_error is False
+    ada = {"by": os.fsdecode(b"\xff ada")}
+    assert [(await box.fs.stat(one, attributes=True)).attributes for one in ("marked", "folder", "link")] == [ada] * 3
+    assert (await box.fs.stat("link", follow=False, attributes=True)).attributes == {}
+    listed = {one.name: dict(one.attributes) for one in await box.fs.list(attributes=True)}
+    assert listed == {"marked": ada, "folder": ada, "link": {}, "full": {"a": "x" * 2000}, "mark.py": {}}
+    assert all(one.attributes == {} for one in [await box.fs.stat("marked"), *await box.fs.list()])
+
+
 async def test_many_files_are_written_at_a_time_and_each_whole(box: BaseSandboxAsync) -> None:
     begun = asyncio.Event()
 

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from sandmeshd.agent.files.arguments import write_line
@@ -17,6 +18,10 @@ from sandmeshd.agent.files.tree import list_entries
 DEEPEST: Final = 200
 MOST_IN_DIRECTORY: Final = 1_000_000
 _LINES: Final = 64 << 10
+_MOST_ATTRIBUTES: Final = 8 << 10
+"""Bytes of a file's extended attributes that are listed: some file systems keep megabytes a file."""
+
+_USER: Final = "user."
 _KINDS: Final = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "directory",
@@ -51,20 +56,42 @@ def look_up(workspace: Workspace, request: Stat) -> dict[str, Any]:
     if request.follow:
         fd = workspace.open(request.path, os.O_PATH)
         try:
-            return facts(request.path, os.fstat(fd))
+            metadata = facts(request.path, os.fstat(fd))
+            return metadata | (
+                {"attributes": _attributes(f"/proc/self/fd/{fd}", follow=True)} if request.attributes else {}
+            )
         finally:
             os.close(fd)
     if workspace.is_root(request.path):
-        return look_up(workspace, Stat(request.path))
+        return look_up(workspace, Stat(request.path, attributes=request.attributes))
     with workspace.parent(request.path) as (directory, name):
         metadata = facts(request.path, os.stat(name, dir_fd=directory, follow_symlinks=False))
-        return _with_target(metadata, directory, name)
+        return _with_details(metadata, directory, name, attributes=request.attributes)
 
 
-def _with_target(metadata: dict[str, Any], directory: int, name: str) -> dict[str, Any]:
+def _with_details(metadata: dict[str, Any], directory: int, name: str, *, attributes: bool) -> dict[str, Any]:
+    """Add the target of a link, or the attributes of what is not one."""
     if metadata["type"] == "symlink":
         metadata["target"] = os.readlink(name, dir_fd=directory)
+    elif attributes and (found := _attributes(f"/proc/self/fd/{directory}/{name}", follow=False)):
+        metadata["attributes"] = found
     return metadata
+
+
+def _attributes(path: str, *, follow: bool) -> dict[str, str]:
+    """Return the extended attributes that programs set, without `user.` before their names; none beyond the bound."""
+    found: dict[str, str] = {}
+    size = 0
+    with suppress(OSError):
+        for name in os.listxattr(path, follow_symlinks=follow):
+            if not name.startswith(_USER):
+                continue
+            value = os.getxattr(path, name, follow_symlinks=follow)
+            size += len(name) + len(value)
+            if size > _MOST_ATTRIBUTES:
+                break
+            found[name.removeprefix(_USER)] = os.fsdecode(value)
+    return found
 
 
 def listing(workspace: Workspace, request: List) -> Iterator[bytes]:
@@ -72,7 +99,7 @@ def listing(workspace: Workspace, request: List) -> Iterator[bytes]:
     if not 1 <= request.depth <= DEEPEST:
         raise OSError(errno.EINVAL, f"depth is 1 to {DEEPEST}")
     lines = bytearray()
-    for metadata in _below(workspace.open_directory(request.path), "", request.depth):
+    for metadata in _below(workspace.open_directory(request.path), "", request.depth, attributes=request.attributes):
         lines += write_line(metadata)
         if len(lines) >= _LINES:
             yield bytes(lines)
@@ -81,25 +108,25 @@ def listing(workspace: Workspace, request: List) -> Iterator[bytes]:
         yield bytes(lines)
 
 
-def _below(fd: int, prefix: str, depth: int) -> Iterator[dict[str, Any]]:
+def _below(fd: int, prefix: str, depth: int, *, attributes: bool) -> Iterator[dict[str, Any]]:
     """Yield the entries of a directory and close it."""
     try:
         for entry in list_entries(fd, MOST_IN_DIRECTORY):
-            metadata = _describe(fd, prefix, entry)
+            metadata = _describe(fd, prefix, entry, attributes=attributes)
             if metadata is None:
                 continue
             yield metadata
             child = open_child(fd, entry) if depth > 1 else None
             if child is not None:
-                yield from _below(child, f"{prefix}{entry.name}/", depth - 1)
+                yield from _below(child, f"{prefix}{entry.name}/", depth - 1, attributes=attributes)
     finally:
         os.close(fd)
 
 
-def _describe(fd: int, prefix: str, entry: os.DirEntry[str]) -> dict[str, Any] | None:
+def _describe(fd: int, prefix: str, entry: os.DirEntry[str], *, attributes: bool) -> dict[str, Any] | None:
     try:
         metadata = facts(prefix + entry.name, entry.stat(follow_symlinks=False))
-        return _with_target(metadata, fd, entry.name)
+        return _with_details(metadata, fd, entry.name, attributes=attributes)
     except FileNotFoundError:
         # It went while the directory was read.
         return None

@@ -38,6 +38,7 @@ class Stat(Arguments):
     tool: ClassVar[str] = "fs.stat"
     path: str
     follow: bool = True
+    attributes: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class List(Arguments):
     tool: ClassVar[str] = "fs.list"
     path: str = "."
     depth: int = 1
+    attributes: bool = False
 
 
 @dataclass(frozen=True)

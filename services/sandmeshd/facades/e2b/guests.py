@@ -23,7 +23,7 @@ from sandmeshd.runtime.http import ExposedUrl
 
 if TYPE_CHECKING:
     from sandmeshd.facades.e2b.envd.followed import Running
-    from sandmeshd.facades.e2b.envd.watchers import Watcher
+    from sandmeshd.facades.e2b.envd.watchers import Changes, Watcher
 
 log = structlog.get_logger()
 
@@ -53,6 +53,9 @@ class Guest:
     """What was started in it, by process id; the last that ended too."""
 
     watchers: dict[str, Watcher] = field(default_factory=dict[str, "Watcher"])
+    watched: set[Changes] = field(default_factory=set["Changes"])
+    """What is watched in it: by those watchers and by streams."""
+
     contexts: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """Languages and directories of contexts, by kernel."""
 
@@ -61,9 +64,6 @@ class Guest:
 
     mcp_token: str = ""
     """The token of its MCP gateway, once it is known."""
-
-    has_metadata: bool | None = None
-    """Whether any of its files has metadata; None while nobody has looked."""
 
     ports: dict[int, tuple[ExposedUrl, float]] = field(default_factory=dict[int, tuple[ExposedUrl, float]])
     """Ports that are exposed, and when each ends."""

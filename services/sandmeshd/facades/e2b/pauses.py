@@ -18,6 +18,8 @@ from sandmeshd.facades.e2b.marks import Marks, read_marks
 POLL_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 60.0
 _MOST_PAUSING: Final = 64
+_BOOT: Final = "id=$(cat /proc/sys/kernel/random/uuid) && echo $id > /proc/sys/kernel/random/boot_id"
+"""Where a sandbox has its own boot_id, it has another from then on: programs tell starts apart by it."""
 
 log = structlog.get_logger()
 
@@ -87,7 +89,7 @@ class Pauser:
 async def end_processes(box: SandboxAsync) -> None:
     """End all that user code runs: a sandbox that is paused then keeps its files alone."""
     # All but what starts user code's processes, which no signal of theirs reaches.
-    async with await box.processes.start(["/bin/sh", "-c", "kill -9 -1"]) as process:
+    async with await box.processes.start(["/bin/sh", "-c", f"kill -9 -1; {_BOOT}"]) as process:
         await process.wait()
 
 

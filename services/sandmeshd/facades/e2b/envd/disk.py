@@ -9,9 +9,8 @@ from typing import Any, Final
 from sandmesh import SandboxAsync
 from sandmesh.events import Output
 from sandmesh.files import FileInfo, read_info
-from sandmeshd.facades.e2b.envd.paths import PRIVATE_HOME, in_workspace, inside
+from sandmeshd.facades.e2b.envd.paths import in_workspace
 from sandmeshd.facades.e2b.errors import ApiError
-from sandmeshd.facades.e2b.guests import Guest
 from sandmeshd.facades.e2b.replies import result_of
 
 _PROGRAM: Final = """
@@ -23,7 +22,18 @@ def info(path, name, follow=False):
     kind = next((kind for test, kind in kinds if test(mode)), "other")
     target = os.readlink(path) if kind == "symlink" else None
     return dict(path=name, type=kind, size=found.st_size, mode=stat.S_IMODE(mode), mtime_ns=found.st_mtime_ns,
-                links=found.st_nlink, target=target)
+                links=found.st_nlink, target=target, attributes=attributes(path) if kind == "file" else dict())
+def attributes(path):
+    try:
+        names = [name for name in os.listxattr(path) if name.startswith("user.e2b.")]
+        return {name[5:]: os.fsdecode(os.getxattr(path, name)) for name in names}
+    except OSError:
+        return dict()
+def led(path):
+    real = os.path.realpath(path)
+    if not os.path.lexists(real) or os.path.islink(real):
+        return dict(path=path, type="symlink")
+    return dict(path=real, type=info(real, real)["type"])
 def listed(top, below, depth):
     for name in sorted(os.listdir(os.path.join(top, below))):
         path = os.path.join(below, name)
@@ -45,18 +55,7 @@ def mark(path, values):
             os.removexattr(path, name)
     for name, value in values.items():
         os.setxattr(path, "user.e2b." + name, value.encode())
-    if values:
-        open(sys.argv[2], "a").close()
-def marks(paths):
-    found = dict()
-    for path in paths:
-        try:
-            names = [name for name in os.listxattr(path) if name.startswith("user.e2b.")]
-            found[path] = {name[9:]: os.getxattr(path, name).decode() for name in names}
-        except OSError:
-            continue
-    return found
-acts = dict(mark=mark, marks=marks, has_marks=lambda: os.path.exists(sys.argv[2]),
+acts = dict(mark=mark, led=lambda paths: [led(path) for path in paths],
             stat=lambda path, follow: info(path, path, follow), list=lambda path, depth: list(listed(path, "", depth)),
             mkdir=lambda path: os.makedirs(path, exist_ok=True), remove=remove, move=move)
 name, arguments = json.loads(sys.argv[1])
@@ -66,8 +65,8 @@ except OSError as error:
     answer = dict(errno=error.errno, message=error.strerror)
 print(json.dumps(answer))
 """
-_MARKED: Final = f"{PRIVATE_HOME}/.e2b-metadata"
-"""Is there where any file of the sandbox has metadata."""
+_LINKS: Final = 16
+"""How many links one program follows: the longest paths of so many fit one argument."""
 
 _WRITE: Final = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
 
@@ -79,14 +78,14 @@ async def stat(box: SandboxAsync, path: str, *, follow: bool) -> FileInfo:
         OSError: There is none, or it cannot be reached.
     """
     if in_workspace(path):
-        return await box.fs.stat(path, follow=follow)
+        return await box.fs.stat(path, follow=follow, attributes=True)
     return read_info(await _run(box, "stat", path, follow))
 
 
 async def entries(box: SandboxAsync, path: str, depth: int) -> list[FileInfo]:
     """List a directory; the entries' paths are relative to it."""
     if in_workspace(path):
-        return await box.fs.list(path, depth)
+        return await box.fs.list(path, depth, attributes=True)
     return [read_info(one) for one in await _run(box, "list", path, depth)]
 
 
@@ -144,31 +143,23 @@ async def write(box: SandboxAsync, path: str, chunks: AsyncIterable[bytes]) -> N
             raise ApiError(400, f"{path} could not be written: {messages.decode(errors='replace').strip()}")
 
 
-async def mark(guest: Guest, path: str, values: dict[str, str]) -> None:
-    """Replace a file's metadata, which is in its extended attributes."""
-    if values or await _has_marks(guest):
-        await _run(guest.box, "mark", path, values)
-        guest.has_metadata = guest.has_metadata or bool(values)
+async def mark(box: SandboxAsync, path: str, values: dict[str, str]) -> None:
+    """Replace the metadata of a file that was written, which is in its extended attributes."""
+    # A file of the workspace is a new one, without attributes.
+    if values or not in_workspace(path):
+        await _run(box, "mark", path, values)
 
 
-async def add_marks(guest: Guest, entries: list[dict[str, Any]]) -> None:
-    """Add to entries the metadata of their files."""
-    if not await _has_marks(guest):
-        return
-    paths = {inside(one["path"]): one for one in entries}
-    for path, values in (await _run(guest.box, "marks", list(paths))).items():
-        if values:
-            paths[path]["metadata"] = values
-
-
-async def _has_marks(guest: Guest) -> bool:
-    if guest.has_metadata is None:
-        guest.has_metadata = bool(await _run(guest.box, "has_marks"))
-    return guest.has_metadata
+async def follow_links(box: SandboxAsync, paths: list[str]) -> list[tuple[str, str]]:
+    """Return where each link leads and the type of that; of one that leads nowhere its own path, and `symlink`."""
+    found: list[tuple[str, str]] = []
+    for at in range(0, len(paths), _LINKS):
+        found += [(one["path"], one["type"]) for one in await _run(box, "led", paths[at : at + _LINKS])]
+    return found
 
 
 async def _run(box: SandboxAsync, name: str, *arguments: object) -> Any:
-    command = ["python3", "-I", "-c", _PROGRAM, json.dumps([name, arguments]), _MARKED]
+    command = ["python3", "-I", "-c", _PROGRAM, json.dumps([name, arguments])]
     async with await box.processes.start(command) as process:
         output = b"".join([event.data async for event in process if isinstance(event, Output)])
     return result_of(output, "the sandbox could not look at its files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat as modes
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +15,7 @@ from sandmeshd.facades.e2b.envd.paths import outside
 _TYPES: Final = {"file": "FILE_TYPE_FILE", "directory": "FILE_TYPE_DIRECTORY", "symlink": "FILE_TYPE_SYMLINK"}
 _BITS: Final = {"file": modes.S_IFREG, "directory": modes.S_IFDIR, "symlink": modes.S_IFLNK}
 _OWNER: Final = "user"
+_METADATA: Final = "e2b."
 
 
 async def read_entry(box: SandboxAsync, path: str) -> dict[str, Any]:
@@ -22,22 +24,22 @@ async def read_entry(box: SandboxAsync, path: str) -> dict[str, Any]:
     Raises:
         OSError: There is none.
     """
-    return await entry_of(box, path, await disk.stat(box, path, follow=False))
+    (entry,) = await entries_of(box, {path: await disk.stat(box, path, follow=False)})
+    return entry
 
 
-async def entry_of(box: SandboxAsync, path: str, info: FileInfo) -> dict[str, Any]:
-    """Return an entry that is known; of a link with the type of what it leads to."""
-    kind = info.type
-    if kind == "symlink":
-        try:
-            kind = (await disk.stat(box, path, follow=True)).type
-        except OSError:
-            # It leads nowhere, or out of what is shown.
-            kind = "symlink"
+async def entries_of(box: SandboxAsync, found: dict[str, FileInfo]) -> list[dict[str, Any]]:
+    """Return the entries of paths whose info is known; of links with the path and the type of what they lead to."""
+    links = [path for path, info in found.items() if info.type == "symlink"]
+    ends = dict(zip(links, await disk.follow_links(box, links), strict=True)) if links else {}
+    return [_entry(path, info, ends.get(path)) for path, info in found.items()]
+
+
+def _entry(path: str, info: FileInfo, end: tuple[str, str] | None) -> dict[str, Any]:
     moment = datetime.fromtimestamp(info.mtime_ns / 1e9, UTC).isoformat().replace("+00:00", "Z")
     entry: dict[str, Any] = {
         "name": path.rstrip("/").rpartition("/")[2],
-        "type": _TYPES.get(kind, "FILE_TYPE_UNSPECIFIED"),
+        "type": _TYPES.get(end[1] if end else info.type, "FILE_TYPE_UNSPECIFIED"),
         "path": outside(path),
         "size": str(info.size),
         "mode": info.mode,
@@ -47,6 +49,14 @@ async def entry_of(box: SandboxAsync, path: str, info: FileInfo) -> dict[str, An
         "modifiedTime": moment,
         "isSymlink": info.type == "symlink",
     }
-    if info.target is not None:
-        entry["symlinkTarget"] = outside(info.target)
+    if end is not None:
+        entry["symlinkTarget"] = outside(end[0])
+    if metadata := _metadata(info):
+        entry["metadata"] = metadata
     return entry
+
+
+def _metadata(info: FileInfo) -> dict[str, str]:
+    """Return what clients or programs inside noted of a file in its extended attributes `user.e2b.`."""
+    marks = {name: value for name, value in info.attributes.items() if name.startswith(_METADATA)}
+    return {name.removeprefix(_METADATA): os.fsencode(value).decode(errors="replace") for name, value in marks.items()}

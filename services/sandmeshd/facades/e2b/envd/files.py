@@ -12,6 +12,7 @@ from aiohttp import BodyPartReader, web
 
 from sandmeshd.facades.e2b.envd import disk
 from sandmeshd.facades.e2b.envd.paths import inside, outside
+from sandmeshd.facades.e2b.envd.watchers import noticed
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest
 from sandmeshd.facades.e2b.requests import body
@@ -80,10 +81,11 @@ def _metadata(request: web.Request) -> dict[str, str]:
 async def _write(guest: Guest, name: str, chunks: AsyncIterable[bytes], metadata: dict[str, str]) -> dict[str, Any]:
     path = inside(name)
     try:
-        await disk.write(guest.box, path, chunks)
+        async with noticed(guest, path, written=True):
+            await disk.write(guest.box, path, chunks)
     except IsADirectoryError:
         raise ApiError(400, f"path is a directory: {outside(path)}") from None
-    await disk.mark(guest, path, metadata)
+    await disk.mark(guest.box, path, metadata)
     written: dict[str, Any] = {"path": outside(path), "name": path.rpartition("/")[2], "type": "file"}
     return written | ({"metadata": metadata} if metadata else {})
 

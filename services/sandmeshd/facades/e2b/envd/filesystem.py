@@ -11,9 +11,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from sandmeshd.facades.e2b.envd import connect, disk
-from sandmeshd.facades.e2b.envd.entries import entry_of, read_entry
+from sandmeshd.facades.e2b.envd.entries import entries_of, read_entry
 from sandmeshd.facades.e2b.envd.paths import HOME, in_workspace, inside
-from sandmeshd.facades.e2b.envd.watchers import Watcher, changes
+from sandmeshd.facades.e2b.envd.watchers import Changes, Watcher, exists, noticed
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest
 from sandmeshd.facades.e2b.keepalives import with_pauses
@@ -25,15 +25,16 @@ _DEEPEST: Final = 200
 
 async def stat(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     """Return a path's entry."""
-    return {"entry": await _entry(guest, _path(found))}
+    return {"entry": await read_entry(guest.box, _path(found))}
 
 
 async def make_directory(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     """Make a directory that there is not yet."""
     path = _path(found)
-    if await _exists(guest, path):
+    if await exists(guest, path):
         raise ApiError(409, f"{text(found, 'path')} already exists")
-    await disk.make_directory(guest.box, path)
+    async with noticed(guest, path):
+        await disk.make_directory(guest.box, path)
     return {"entry": await read_entry(guest.box, path)}
 
 
@@ -41,8 +42,9 @@ async def move(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     """Rename a path."""
     source, destination = _path(found, "source"), _path(found, "destination")
     await disk.stat(guest.box, source, follow=False)
-    await disk.move(guest.box, source, destination)
-    return {"entry": await _entry(guest, destination)}
+    async with noticed(guest, source), noticed(guest, destination):
+        await disk.move(guest.box, source, destination)
+    return {"entry": await read_entry(guest.box, destination)}
 
 
 async def list_directory(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
@@ -53,14 +55,15 @@ async def list_directory(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     if info.type != "directory":
         raise ApiError(400, f"path is not a directory: {text(found, 'path')}")
     listed = await disk.entries(guest.box, path, depth)
-    entries = [await entry_of(guest.box, posixpath.join(path, one.path), one) for one in listed]
-    await disk.add_marks(guest, entries)
-    return {"entries": entries}
+    return {"entries": await entries_of(guest.box, {posixpath.join(path, one.path): one for one in listed})}
 
 
 async def remove(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     """Remove a path with all below it."""
-    await disk.remove(guest.box, _path(found))
+    path = _path(found)
+    if await exists(guest, path):
+        async with noticed(guest, path):
+            await disk.remove(guest.box, path)
     return {}
 
 
@@ -68,10 +71,8 @@ async def create_watcher(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     """Collect changes of a directory from now on."""
     if len(guest.watchers) >= _MOST_WATCHERS:
         raise ApiError(429, f"a sandbox has at most {_MOST_WATCHERS} watchers: stop some")
-    path = await _watched(guest, found)
-    stream = await guest.box.fs.watch(path, recursive=found.get("recursive") is True)
     name = secrets.token_hex(8)
-    guest.watchers[name] = Watcher(guest.box, path, stream, entries=found.get("includeEntry") is True)
+    guest.watchers[name] = Watcher(await _open(guest, found))
     return {"watcherId": name}
 
 
@@ -90,32 +91,32 @@ async def remove_watcher(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
 
 async def watch(guest: Guest, request: web.Request, found: dict[str, Any]) -> web.StreamResponse:
     """Send the changes of a directory as they come."""
-    path = await _watched(guest, found)
-    stream = await guest.box.fs.watch(path, recursive=found.get("recursive") is True)
+    watched = await _open(guest, found)
     response = connect.ResponseStream(request)
     try:
         async with asyncio.timeout(connect.timeout_seconds(request)):
             await response.open()
             await response.send({"start": {}})
-            entries = found.get("includeEntry") is True
-            async with aclosing(changes(guest.box, path, stream, entries=entries)) as events:
+            async with aclosing(watched.events()) as events:
                 async for event in with_pauses(events, connect.keepalive_seconds(request)):
                     await response.send({"keepalive": {}} if event is None else {"filesystem": event})
     except TimeoutError:
         return await response.end(ApiError(504, "the watch's time is over"))
     finally:
-        await stream.aclose()
+        await watched.close()
     return await response.end()
 
 
-async def _watched(guest: Guest, found: dict[str, Any]) -> str:
+async def _open(guest: Guest, found: dict[str, Any]) -> Changes:
     path = _path(found)
     if not in_workspace(path):
         raise ApiError(501, f"only directories below {HOME} can be watched, not {text(found, 'path')}")
     info = await disk.stat(guest.box, path, follow=True)
     if info.type != "directory":
         raise ApiError(400, f"path is not a directory: {text(found, 'path')}")
-    return path
+    recursive, entries = found.get("recursive") is True, found.get("includeEntry") is True
+    stream = await guest.box.fs.watch(path, recursive=recursive)
+    return Changes(guest, path, stream, recursive=recursive, entries=entries)
 
 
 def _watcher(guest: Guest, found: dict[str, Any]) -> Watcher:
@@ -123,20 +124,6 @@ def _watcher(guest: Guest, found: dict[str, Any]) -> Watcher:
     if name not in guest.watchers:
         raise ApiError(404, f"watcher with id {name} not found")
     return guest.watchers[name]
-
-
-async def _entry(guest: Guest, path: str) -> dict[str, Any]:
-    entry = await read_entry(guest.box, path)
-    await disk.add_marks(guest, [entry])
-    return entry
-
-
-async def _exists(guest: Guest, path: str) -> bool:
-    try:
-        await disk.stat(guest.box, path, follow=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _path(found: dict[str, Any], name: str = "path") -> str:

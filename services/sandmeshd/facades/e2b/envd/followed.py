@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -15,6 +16,8 @@ from sandmesh.sandbox.processes import ProcessAsync
 
 Event: TypeAlias = dict[str, Any]
 _QUEUED: Final = 32
+_KEPT_BYTES: Final = 256 << 10
+"""How much of a process's output is sent again to those who come later."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,20 @@ class ProcessConfig:
 
 
 class Subscriber:
-    """One who follows a process; while it does not read, the process waits once its window is full."""
+    """One who follows a process; while it does not read, the process waits once its window is full.
 
-    def __init__(self) -> None:
+    It has `earlier` events first.
+    """
+
+    def __init__(self, earlier: Iterable[Event] = ()) -> None:
+        self._earlier = deque(earlier)
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue(_QUEUED)
         self._left = asyncio.Event()
 
     async def next(self, seconds: float) -> Event | None:
         """Return the next event, {"keepalive": {}} after so many seconds without one, None at the end."""
+        if self._earlier:
+            return self._earlier.popleft()
         try:
             async with asyncio.timeout(seconds):
                 return await self._queue.get()
@@ -71,6 +80,8 @@ class Running:
         self.result: Result | None = None
         self.error: SandmeshError | None = None
         self._subscribers: set[Subscriber] = set()
+        self._kept: deque[tuple[Event, int]] | None = deque()
+        self._kept_bytes = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -80,8 +91,8 @@ class Running:
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[Subscriber]:
-        """Follow it until the block ends; it goes on."""
-        subscriber = Subscriber()
+        """Follow it until the block ends, from the beginning of what is kept of its output; it goes on."""
+        subscriber = Subscriber(event for event, _ in self._kept or ())
         self._subscribers.add(subscriber)
         if self._task is None:
             self._task = asyncio.create_task(self._read(), name="sandmesh-e2b-process")
@@ -92,6 +103,10 @@ class Running:
         finally:
             self._subscribers.discard(subscriber)
             subscriber.leave()
+
+    def forget_output(self) -> None:
+        """Keep none of its output."""
+        self._kept = None
 
     async def close(self) -> None:
         """Read no more of it, and break off with those who follow it; where its sandbox is there, it goes on."""
@@ -108,13 +123,18 @@ class Running:
             async for event in self.process:
                 if isinstance(event, Output):
                     stream = "pty" if self.terminal else event.stream
-                    await self._tell({"data": {stream: base64.b64encode(event.data).decode()}})
+                    await self._tell({"data": {stream: base64.b64encode(event.data).decode()}}, len(event.data))
             self.result = await self.process.wait()
         except SandmeshError as error:
             self.error = error
         await self._tell(None)
 
-    async def _tell(self, event: Event | None) -> None:
+    async def _tell(self, event: Event | None, size: int = 0) -> None:
+        if event is not None and self._kept is not None:
+            self._kept.append((event, size))
+            self._kept_bytes += size
+            while self._kept_bytes > _KEPT_BYTES:
+                self._kept_bytes -= self._kept.popleft()[1]
         for subscriber in list(self._subscribers):
             await subscriber.deliver(event)
 

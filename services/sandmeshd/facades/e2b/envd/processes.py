@@ -21,6 +21,9 @@ from sandmeshd.facades.e2b.requests import natural, text, texts
 _KEPT: Final = 64
 """How many processes that ended are remembered."""
 
+_REPLAYED: Final = 16
+"""How many processes keep the end of their output for those who connect later: the newest."""
+
 _SIGNALS: Final = {"SIGNAL_SIGKILL": 9, "SIGNAL_SIGTERM": 15}
 
 
@@ -35,7 +38,7 @@ async def start(guest: Guest, request: web.Request, found: dict[str, Any]) -> we
 
 
 async def attach(guest: Guest, request: web.Request, found: dict[str, Any]) -> web.StreamResponse:
-    """Send what a process writes from now on, to its end."""
+    """Send what a process wrote lately and what it writes from now on, to its end."""
     return await _follow(_selected(guest, found), request, connect.timeout_seconds(request))
 
 
@@ -204,6 +207,8 @@ def _forget_some(guest: Guest) -> None:
     ended = [pid for pid, one in guest.processes.items() if one.ended]
     for pid in ended[:-_KEPT]:
         del guest.processes[pid]
+    for running in list(guest.processes.values())[:-_REPLAYED]:
+        running.forget_output()
 
 
 def _size(pty: dict[str, Any]) -> tuple[int, int]:
