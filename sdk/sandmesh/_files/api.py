@@ -126,8 +126,8 @@ class FilesAsync:
 
         With `attributes` each has its extended attributes.
         """
-        asked = {"attributes": True} if attributes else {}
-        data = await self._calls.output("fs.list", {"path": path, "depth": depth, **asked})
+        options = {"attributes": True} if attributes else {}
+        data = await self._calls.output("fs.list", {"path": path, "depth": depth, **options})
         return [read_info(read_facts(line)) for line in data.splitlines()]
 
     async def exists(self, path: FilePath) -> bool:
@@ -140,8 +140,8 @@ class FilesAsync:
 
     async def stat(self, path: FilePath, *, follow: bool = True, attributes: bool = False) -> FileInfo:
         """Return the info of a file, with `attributes` its extended ones too; of a link itself with `follow=False`."""
-        asked = {"attributes": True} if attributes else {}
-        return read_info(await self._calls.ask("fs.stat", {"path": path, "follow": follow, **asked}))
+        options = {"attributes": True} if attributes else {}
+        return read_info(await self._calls.ask("fs.stat", {"path": path, "follow": follow, **options}))
 
     async def remove(self, path: FilePath, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """Remove a file, a link itself or an empty directory; with `recursive` a directory and all below it."""
