@@ -35,10 +35,11 @@ class Middlebox:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection."""
-        self.accepted += 1
         agent_reader, agent_writer = await asyncio.open_unix_connection(self._socket)
         ends = {writer, agent_writer}
         self._open |= ends
+        # Only now: who counts it may cut it.
+        self.accepted += 1
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._carry(reader, agent_writer))

@@ -86,11 +86,19 @@ def answer(page: Page, command: str, text: str) -> object:
     return page.inner_text("#status") if result is None or command == "choose" else result
 
 
+def report(text: str) -> None:
+    """Write what went wrong on the page where a failed test shows it."""
+    sys.stderr.write(f"the page: {text}\n")
+
+
 def main(program: str, url: str) -> None:
     """Open the page and obey."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page()
+        page.on("requestfailed", lambda request: report(f"{request.url}: {request.failure}"))
+        page.on("pageerror", lambda error: report(str(error)))
+        page.on("console", lambda message: report(message.text))
         page.goto(url)
         for line in sys.stdin:
             command, _, text = line.rstrip("\n").partition(" ")

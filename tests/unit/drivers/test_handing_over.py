@@ -13,7 +13,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
 from sandmeshd.agentlink import connection, warm_links
 from sandmeshd.agentlink.addresses import read_address, tls_endpoint
-from sandmeshd.agentlink.connection import TIMEOUT_SECONDS, installing_token
+from sandmeshd.agentlink.connection import installing_token
 from sandmeshd.agentlink.warm_links import Kept, Waiting
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.conformance.inside import run
@@ -25,6 +25,8 @@ from tests.middlebox import Middlebox, middlebox
 from .conftest import request_of
 
 pytestmark = pytest.mark.usefixtures("prepared")
+
+LONG_SECONDS = 120.0
 
 
 async def test_what_fails_while_the_agent_is_told_is_no_lost_sandbox(paths: MeshPaths) -> None:
@@ -128,13 +130,17 @@ async def test_an_agent_elsewhere_is_told_its_token_on_a_link_that_was_open_befo
                 pass
 
 
-async def test_a_link_that_something_between_forgot_costs_a_claim_a_moment_and_no_failure(paths: MeshPaths) -> None:
+async def test_a_link_that_something_between_forgot_costs_a_claim_a_moment_and_no_failure(
+    paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy machine is no reason for a failure here: what would be waited for in vain is far longer.
+    monkeypatch.setattr(connection, "TIMEOUT_SECONDS", LONG_SECONDS)
     async with elsewhere(paths) as (made, between):
         kept = await taken(Waiting(), made)
         between.forget()
         assert kept.link.open
         # Less than what a link that does not answer may take: the claim did not wait for that.
-        async with asyncio.timeout(TIMEOUT_SECONDS - 1), installing_token(made, 7, kept.link):
+        async with asyncio.timeout(LONG_SECONDS - 1), installing_token(made, 7, kept.link):
             pass
         assert not kept.link.open
         assert (await run(made, "echo in", fencing_token=7)).stdout == "in\n"
@@ -144,13 +150,14 @@ async def test_an_agent_whose_machine_went_away_behind_an_open_link_is_given_up_
     paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "REDIAL_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "TIMEOUT_SECONDS", LONG_SECONDS)
     async with elsewhere(paths) as (made, between):
         kept = await taken(Waiting(), made)
         between.forget()
         # Nor does anything answer whoever comes anew.
         with socket.create_server(("127.0.0.1", 0)) as silent:
             made.endpoint = tls_endpoint("127.0.0.1", silent.getsockname()[1], read_address(made.endpoint).pin)
-            async with asyncio.timeout(TIMEOUT_SECONDS - 1):
+            async with asyncio.timeout(LONG_SECONDS - 1):
                 with pytest.raises(SandboxLost, match="does not answer"):
                     async with installing_token(made, 7, kept.link):
                         pass

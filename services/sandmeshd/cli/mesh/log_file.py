@@ -39,6 +39,8 @@ def rotate(path: Path) -> None:
     descriptor = os.open(previous, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as copy, path.open("rb+") as current:
         shutil.copyfileobj(current, copy)
+        # A kill, or a full disk, between the two steps loses nothing.
+        copy.flush()
         current.truncate(0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
@@ -94,14 +94,11 @@ class Parts:
 
     def died(self) -> str:
         """Return how parts that do not run now have ended, or ""."""
-        parts = (self._server, *self._others)
-        return "; ".join(_how(part) for part in parts if part.process is not None and not part.runs)
+        return _ends((self._server, *self._others))
 
-    async def ended(self, seconds: float) -> str:
-        """Return the same, waiting up to so many seconds for the server to end."""
-        if self._server.process is not None:
-            await asyncio.wait([asyncio.shield(self._server.process.ended)], timeout=seconds)
-        return self.died()
+    def started(self) -> Sequence[Part]:
+        """Return the parts with their present processes, the server first: a viewer may replace them meanwhile."""
+        return [replace(part) for part in (self._server, *self._others)]
 
     def describe(self) -> dict[str, bool]:
         """Return which parts run."""
@@ -121,6 +118,18 @@ class Parts:
                 await _written(reader, part)
         finally:
             os.close(reader)
+
+
+async def ended(started: Sequence[Part], seconds: float) -> str:
+    """Return how some of these processes have ended, or "", waiting up to so many seconds for the server's end."""
+    server = started[0].process
+    if server is not None:
+        await asyncio.wait([asyncio.shield(server.ended)], timeout=seconds)
+    return _ends(started)
+
+
+def _ends(parts: Sequence[Part]) -> str:
+    return "; ".join(_how(part) for part in parts if part.process is not None and not part.runs)
 
 
 def _light() -> Sequence[Part]:

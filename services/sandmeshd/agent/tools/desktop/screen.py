@@ -14,7 +14,7 @@ from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.desktop.keyboard import Keyboard
-from sandmeshd.agent.tools.desktop.parts import DISPLAY, Parts
+from sandmeshd.agent.tools.desktop.parts import DISPLAY, Part, Parts, ended
 
 _VARIABLES: Final = {"DISPLAY": DISPLAY, "LC_ALL": "C.UTF-8"}
 _CONVERT: Final = """
@@ -34,6 +34,7 @@ _MOST_PIXELS: Final = 64_000_000
 _LISTING_SECONDS: Final = 10.0
 _LISTING_PAUSE_SECONDS: Final = 0.1
 _DEATH_SECONDS: Final = 1.0
+_SLOW_DEATH_SECONDS: Final = 10.0
 _NO_SERVER: Final = re.compile(rb"X connection|XIO|open display", re.IGNORECASE)
 _PLACE: Final = re.compile(rb"^ +(0x[0-9a-f]+) .* (\d+)x(\d+)\+-?\d+\+-?\d+ +\+(-?\d+)\+(-?\d+)$", re.MULTILINE)
 _MOVED: Final = "The windows changed while they were listed: try again."
@@ -76,24 +77,32 @@ class Screen:
         note = self.parts.take_note()
         if note:
             self._keyboard.forget()
+        started = self.parts.started()
         done = await self._programs.capture(argv, _VARIABLES, call)
         if missing := _NO_KEY.search(done.stderr):
             name = missing[1].decode("utf-8", "replace")
             raise ToolFailure(f"There is no key {name!r}: use names like Return, Tab, ctrl+s, F5, or type the text.")
         if done.ended.exit_code != 0:
             said = (done.ended.failure or done.stderr.decode("utf-8", "replace")).strip()
-            died = await self._died(done.stderr)
+            died = await self._died(call, started, done.stderr)
             raise ToolFailure(" ".join(filter(None, (f"{argv[0]} failed: {said or done.ended}.", note, died))))
         if note:
             await call.text(note, "stderr")
         return done.stdout
 
-    async def _died(self, said: bytes) -> str:
+    async def _died(self, call: Call, started: Sequence[Part], said: bytes) -> str:
         """Return what ended beneath a program that failed, if that is why."""
-        # The program may notice first.
-        seconds = _DEATH_SECONDS if _NO_SERVER.search(said) else 0
-        died = await self.parts.ended(seconds)
+        without_server = _NO_SERVER.search(said) is not None
+        # The program may notice before the exit of its server is seen.
+        died = await ended(started, _DEATH_SECONDS if without_server else 0)
+        if without_server and not died and not await self._answers(call):
+            died = await ended(started, _SLOW_DEATH_SECONDS)
         return f"{died}: the next call starts the desktop again." if died else ""
+
+    async def _answers(self, call: Call) -> bool:
+        """Return whether the X server accepts connections."""
+        asked = await self._programs.capture(("xdotool", "getdisplaygeometry"), _VARIABLES, call)
+        return asked.ended.exit_code == 0
 
     async def mouse(self, call: Call, *words: str) -> None:
         """Run one or more commands of xdotool."""
