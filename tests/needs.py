@@ -126,7 +126,7 @@ def _newer_python() -> str:
 
 
 def _uids() -> str:
-    from sandmeshd.drivers.node.subordinate import find_subordinate  # noqa: PLC0415 - only those who ask need it
+    from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate  # noqa: PLC0415 - only those who ask need it
 
     return "" if os.geteuid() == 0 else find_subordinate().lacking
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import default_state_directory
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 ORDINARY_UID = 65433
 SUBORDINATE = range(2_100_000_000, 2_100_065_536)

@@ -23,10 +23,10 @@ from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_
 from sandmeshd.drivers.bubblewrap.settings import WayName
 from sandmeshd.drivers.conformance import Boundary, Subject
 from sandmeshd.drivers.node.records import Folders
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.rpc.registrations import driver_service
 from sandmeshd.runtime.rpc.server import open_server
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from tests.engine import kept_data_root, slow_parts
 from tests.remote_engine import RemoteEngine, remote_engine
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandmeshd.drivers.conformance import CORE
-from sandmeshd.drivers.node.removal import remove_tree
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "driver"

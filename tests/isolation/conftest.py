@@ -24,8 +24,8 @@ from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_
 from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.node.records import Folder, Folders
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 from .decoys import Decoys, laid_out
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandmeshd.drivers.node.removal import remove_tree
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 IPC_CREAT, IPC_RMID = 0o1000, 0
 

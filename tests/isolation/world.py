@@ -17,8 +17,8 @@ from sandmeshd.agentlink.connection import open_link
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.conformance.inside import Finished, run
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from tests.unit.drivers.egress.harness import Here, Names
 
 GRANTS = {"none": sandbox_pb2.NETWORK_MODE_NONE, "public": sandbox_pb2.NETWORK_MODE_PUBLIC}

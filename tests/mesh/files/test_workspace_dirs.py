@@ -12,7 +12,7 @@ import pytest
 
 from sandmesh import BaseSandbox, BaseSandboxAsync
 from sandmesh.errors import CapabilityMissing, WorkspaceDirRefused
-from sandmeshd.drivers.node.removal import remove_tree
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from tests.mesh.commands import running_mesh
 from tests.mesh.conftest import MeshMaker
 

@@ -14,8 +14,8 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 
 @pytest.fixture

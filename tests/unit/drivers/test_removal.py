@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.drivers.node.removal import remove_tree
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 DEPTH = 3000
 

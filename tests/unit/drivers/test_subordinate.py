@@ -9,8 +9,8 @@ import pytest
 
 from sandmeshd.cli.doctor.findings import Health
 from sandmeshd.cli.doctor.machine import check_machine
-from sandmeshd.drivers.node.subordinate import find_subordinate
 from sandmeshd.mesh import MeshSettings
+from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate
 from tests.ordinary import run_tests, subordinate_home
 
 PROGRAM = Path(__file__).with_name("subordinate_user.py")

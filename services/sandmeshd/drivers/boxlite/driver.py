@@ -23,8 +23,8 @@ from sandmeshd.drivers.boxlite.view import View
 from sandmeshd.drivers.node.driver import FixedGrants
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folders, Record, read_record
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.keyed_locks import KeyedLocks
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from sandmeshd.templates import Template
 
 POLL_SECONDS = 1.0

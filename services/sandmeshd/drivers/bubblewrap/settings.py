@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.node.mounts.host_directories import Rules
-from sandmeshd.drivers.node.subordinate import find_subordinate
+from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
 SourceName: TypeAlias = Literal["auto", "host", "archive"]

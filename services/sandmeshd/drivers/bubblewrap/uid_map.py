@@ -9,7 +9,7 @@ from pathlib import Path
 from sandmeshd.drivers.bubblewrap.pipes import Pipe, parse, read_object
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import USER_ID
-from sandmeshd.drivers.node.subordinate import write_maps
+from sandmeshd.runtime.user_namespaces.subordinate import write_maps
 
 
 class UidMap:

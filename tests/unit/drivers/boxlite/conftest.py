@@ -15,8 +15,8 @@ from pydantic import SecretStr
 
 from sandmeshd.drivers.boxlite.settings import BoxliteSettings
 from sandmeshd.drivers.egress import EgressSettings
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 
 def save_image(archive: Path, program: bytes = b"#!/bin/sh\n") -> bytes:

@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from sandmeshd.drivers.clouds.agentrun.settings import AgentRunSettings
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.egress import EgressSettings
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from tests.clouds import agent_run, function_compute
 from tests.clouds.authorities import trusted
 from tests.clouds.region import KEYS, Region

@@ -19,7 +19,7 @@ from sandmeshd.drivers.bubblewrap.systems.binds import GENERATED
 from sandmeshd.drivers.node.builds import Step, building, is_being_built, is_complete
 from sandmeshd.drivers.node.interpreter import VERSION, Interpreter
 from sandmeshd.drivers.node.readability import can_read, open_to_all
-from sandmeshd.drivers.node.removal import remove_tree
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from sandmeshd.templates import Template
 
 BUILDER = "1"

@@ -294,7 +294,8 @@ def _mirror(folder: Path) -> list[str]:
 def images_folder() -> Path:
     """Return the folder of the Dockerfiles: in the package where it is installed, else beside the sources."""
     package = Path(next(iter(sandmeshd.__path__)))
-    return package / "images" if (package / "images").is_dir() else package.parents[1] / "images"
+    installed = package / "image_sources"
+    return installed if installed.is_dir() else package.parents[1] / "images"
 
 
 def _packages() -> dict[str, Path]:

@@ -17,7 +17,7 @@ def fill_whole(context: Path, packages: Mapping[str, Path]) -> Path:
         shutil.copytree(path, context / name, ignore=shutil.ignore_patterns("__pycache__"))
         # Images that are shipped in the package have a path of their own.
         if path.name == "sandmeshd":
-            shutil.rmtree(context / name / "images", ignore_errors=True)
+            shutil.rmtree(context / name / "image_sources", ignore_errors=True)
     installed = distribution("sandmesh")
     (context / "metadata").mkdir()
     for name in METADATA:

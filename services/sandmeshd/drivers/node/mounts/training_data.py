@@ -17,8 +17,8 @@ from typing import Any, Final
 from sandmesh.errors import CapabilityMissing, InvalidArgument
 from sandmeshd.drivers.node.builds import building, is_complete
 from sandmeshd.drivers.node.readability import open_to_all
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from sandmeshd.templates import Template
 
 INSIDE: Final = "/opt/data"

@@ -10,8 +10,8 @@ from typing import Final
 from sandmeshd.drivers.node.agent_config import USER_ID, USER_PROGRAMS
 from sandmeshd.drivers.node.mounts.training_data import data_mounts
 from sandmeshd.drivers.node.readability import open_to_all
-from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from sandmeshd.templates import Template
 
 _SUDO: Final = """#!/bin/sh

@@ -1,0 +1,64 @@
+"""An image that is here: what its configuration says, and the directories of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandmeshd.images.documents import Config, Process
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """What an image says about the processes that run in it."""
+
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    working_dir: str = "/"
+    user: str = ""
+    """A name or number, with its group after a colon or without; empty: root."""
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    exposed_ports: tuple[str, ...] = ()
+    """Like `80/tcp`."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    architecture: str = ""
+    os: str = ""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that was pulled: its layers stay as they are as long as a lock of it is held (`ImageStore.hold`)."""
+
+    reference: str
+    digest: str
+    """Of the manifest, for this platform."""
+    config: ImageConfig
+    layers: tuple[Path, ...]
+    """A directory each, lowest first: lower directories for overlayfs with `userxattr`, which nothing changes.
+
+    Owners in them: for a mesh of root the image's own numbers, for an ordinary user's the subordinate ids, where the
+    first is the image's root. Their parents are closed to all others.
+    """
+    size: int = 0
+    """The bytes of all files."""
+    files: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How often something of the image was left out, such as device nodes."""
+
+
+def to_image_config(document: Config) -> ImageConfig:
+    """Convert the configuration as registries have it."""
+    process = document.config or Process()
+    pairs = (entry.partition("=") for entry in process.env)
+    return ImageConfig(
+        env={name: value for name, equals, value in pairs if name and equals},
+        working_dir=process.working_dir or "/",
+        user=process.user or "",
+        entrypoint=process.entrypoint,
+        cmd=process.cmd,
+        exposed_ports=tuple(sorted(process.ports)),
+        labels=dict(process.labels),
+        architecture=document.architecture,
+        os=document.os,
+    )

@@ -1,0 +1,1 @@
+"""Layers: each unpacked once, in a process that cannot leave the directory that it fills."""

@@ -1,0 +1,380 @@
+"""The program that unpacks one layer, a process for each: `main` with the arguments in JSON.
+
+It confines itself to the new directory (chroot), so that no name or link of a layer leads out of it. As an
+ordinary user it is root of a user namespace whose map its parent writes, so that files have the owners of the layer.
+It needs the standard library, and Python's zstd.
+
+It writes lines of JSON: `{"waits": "map"}` until a line comes to its input, `{"read": BYTES}` meanwhile, and at the end
+`{"done": {...}}` or `{"failed": KIND, "message": TEXT}`. It ends when its input does.
+"""
+
+from __future__ import annotations
+
+import bz2
+import ctypes
+import errno
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import resource
+import sys
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+from sandmeshd.images.layers.tar_entries import Entry, ImageRefused, Kind, read_entries
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdError, ZstdFile
+else:
+    from backports.zstd import ZstdError, ZstdFile
+
+_CLONE_NEWUSER: Final = 0x10000000
+_CHUNK: Final = 1 << 20
+_REPORT_EVERY: Final = 16 << 20
+_WHITEOUT: Final = b".wh."
+_OPAQUE: Final = b".wh..wh..opq"
+_OPAQUE_ATTRIBUTE: Final = b"user.overlay.opaque"
+_LARGEST_ID: Final = 65535
+_NOBODY: Final = 65534
+_LATEST: Final = 1 << 33
+_MEMORY: Final = 2 << 30
+_MAGIC: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+
+
+@dataclass
+class Bounds:
+    """How much a layer may still have: `bytes` of content or of tar, and `files` of any kind."""
+
+    bytes: int
+    files: int
+
+    def take(self, size: int = 0, files: int = 0) -> None:
+        """Count something that a layer has.
+
+        Raises:
+            ImageRefused: It is more than is left.
+        """
+        self.bytes -= size
+        self.files -= files
+        if self.bytes < 0:
+            raise ImageRefused("large", "its content is larger than the limit (SANDMESH_IMAGE_BYTES)")
+        if self.files < 0:
+            raise ImageRefused("large", "it has more files than the limit (SANDMESH_IMAGE_FILES)")
+
+
+@dataclass
+class Stream:
+    """A tar as it is decompressed: counted, and hashed."""
+
+    source: IO[bytes]
+    bounds: Bounds
+    count: int = 0
+    reported: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def read(self, size: int) -> bytes:
+        """Return that many bytes, less at the end alone."""
+        data = self.source.read(size)
+        self.digest.update(data)
+        self.count += len(data)
+        self.bounds.take(size=len(data))
+        if self.count - self.reported >= _REPORT_EVERY:
+            self.reported = self.count
+            report(read=self.count)
+        return data
+
+    def drain(self) -> None:
+        """Read what is behind the tar's end."""
+        while self.read(_CHUNK):
+            pass
+
+
+def decompressed(file: IO[bytes]) -> IO[bytes]:
+    """Return a file's content without its compression, which its first bytes tell."""
+    start = file.read(6)
+    file.seek(0)
+    kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "")
+    opened: Any = file
+    match kind:
+        case "gzip":
+            opened = gzip.GzipFile(fileobj=file)
+        case "zstd":
+            opened = ZstdFile(file)
+        case "bzip2":
+            opened = bz2.BZ2File(file)
+        case "xz":
+            opened = lzma.LZMAFile(file)  # noqa: SIM115 - the caller closes its file
+        case _:
+            pass
+    return cast("IO[bytes]", opened)
+
+
+class Unpacker:
+    """Makes the files of a layer in the working directory, which is the root."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._directories: dict[bytes, int] = {b".": 0}
+        """Those that are there, with the times to set at the end; 0 for those that the layer does not state."""
+        self.size = 0
+        self.files = 0
+        self.left_out: dict[str, int] = {}
+
+    def unpack(self, stream: Stream) -> None:
+        """Make every file of a tar.
+
+        Raises:
+            ImageRefused: An entry breaks a rule.
+        """
+        for entry in read_entries(stream):
+            self._bounds.take(files=1)
+            self._make(entry, stream)
+        for path, nanoseconds in sorted(self._directories.items(), reverse=True):
+            if nanoseconds:
+                os.utime(path, ns=(nanoseconds, nanoseconds))
+
+    def _make(self, entry: Entry, stream: Stream) -> None:
+        path = checked_name(entry.name)
+        parent, _, name = path.rpartition(b"/")
+        self._make_parents(parent)
+        if name.startswith(_WHITEOUT):
+            self._white_out(parent or b".", name, entry)
+        elif entry.kind is Kind.DEVICE:
+            self._leave_out("device nodes")
+        elif entry.kind is Kind.DIRECTORY:
+            self._make_directory(path, entry)
+        else:
+            self._make_file(path, entry, stream)
+
+    def _make_parents(self, path: bytes) -> None:
+        missing: list[bytes] = []
+        while path and path not in self._directories:
+            missing.append(path)
+            path = path.rpartition(b"/")[0]
+        for parent in reversed(missing):
+            if parent.rpartition(b"/")[2].startswith(_WHITEOUT):
+                raise ImageRefused("bad", f"an entry is below a whiteout: {show(parent)}")
+            if not os.path.isdir(parent):  # noqa: PTH112 - bytes, a hundred thousand times
+                self._bounds.take(files=1)
+                opaque = self._clear(parent)
+                os.mkdir(parent, 0o755)  # noqa: PTH102
+                self._set_opaque(parent, opaque)
+            self._directories[parent] = 0
+
+    def _make_directory(self, path: bytes, entry: Entry) -> None:
+        if not path:
+            path = b"."
+        elif os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH112, PTH114
+            opaque = self._clear(path)
+            os.mkdir(path)  # noqa: PTH102
+            self._set_opaque(path, opaque)
+        self._set_owner(path, entry)
+        os.chmod(path, entry.mode)  # noqa: PTH101
+        self._set_attributes(path, entry)
+        self._directories[path] = nanoseconds(entry) or 1
+
+    def _make_file(self, path: bytes, entry: Entry, stream: Stream) -> None:
+        if not path:
+            raise ImageRefused("bad", "its root is not a directory")
+        self._clear(path)
+        self.files += 1
+        match entry.kind:
+            case Kind.FILE:
+                self._write(path, entry, stream)
+            case Kind.HARD_LINK:
+                self._link(path, entry)
+                return
+            case Kind.SYMLINK:
+                os.symlink(entry.target, path)  # noqa: PTH211
+            case _:
+                os.mkfifo(path)
+        self._set_owner(path, entry)
+        if entry.kind is not Kind.SYMLINK:
+            os.chmod(path, entry.mode)  # noqa: PTH101
+            self._set_attributes(path, entry)
+        at = nanoseconds(entry)
+        os.utime(path, ns=(at, at), follow_symlinks=False)
+
+    def _write(self, path: bytes, entry: Entry, stream: Stream) -> None:
+        self.size += entry.size
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            left = entry.size
+            while left:
+                data = stream.read(min(left, _CHUNK))
+                if not data:
+                    raise ImageRefused("bad", f"it ends within {show(path)}")
+                left -= len(data)
+                if not data[0] and data.count(0) == len(data):
+                    os.lseek(descriptor, len(data), os.SEEK_CUR)
+                    continue
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            os.ftruncate(descriptor, entry.size)
+        finally:
+            os.close(descriptor)
+
+    def _link(self, path: bytes, entry: Entry) -> None:
+        target = checked_name(entry.target)
+        try:
+            os.link(target, path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            message = f"{show(path)} is a hard link to {show(target)}, which is not in the same layer"
+            raise ImageRefused("bad", message) from None
+        except PermissionError:
+            raise ImageRefused("bad", f"{show(path)} is a hard link to a directory: {show(target)}") from None
+
+    def _clear(self, path: bytes) -> bool:
+        """Remove what an earlier entry made at a path; return whether it hid what lower layers have there."""
+        try:
+            status = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            raise ImageRefused("bad", f"{show(path)} is a directory, and later something else")
+        os.unlink(path)  # noqa: PTH108
+        return status.st_rdev == 0 and (status.st_mode & 0o170000) == 0o020000
+
+    def _white_out(self, parent: bytes, name: bytes, entry: Entry) -> None:
+        if name == _OPAQUE:
+            self._set_opaque(parent, opaque=True)
+            return
+        hidden = name.removeprefix(_WHITEOUT)
+        if hidden.startswith(_WHITEOUT):
+            self._leave_out("notes of AUFS")
+            return
+        if hidden in {b"", b".", b".."} or entry.kind not in {Kind.FILE, Kind.HARD_LINK} or entry.size:
+            raise ImageRefused("bad", f"{show(name)} is not a whiteout")
+        path = hidden if parent == b"." else parent + b"/" + hidden
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            self._set_opaque(path, opaque=True)
+        elif not os.path.lexists(path):
+            os.mknod(path, 0o020000, 0)
+
+    def _set_opaque(self, path: bytes, opaque: bool) -> None:
+        if opaque:
+            os.setxattr(path, _OPAQUE_ATTRIBUTE, b"y")
+
+    def _set_owner(self, path: bytes, entry: Entry) -> None:
+        ids = [number if 0 <= number <= _LARGEST_ID else _NOBODY for number in (entry.uid, entry.gid)]
+        if ids != [entry.uid, entry.gid]:
+            self._leave_out("owners above 65535")
+        os.chown(path, *ids, follow_symlinks=False)
+
+    def _set_attributes(self, path: bytes, entry: Entry) -> None:
+        for name, value in entry.attributes.items():
+            # The first are overlayfs' own, by which a layer would reach into others.
+            if name.startswith(b"user.overlay.") or not (name.startswith(b"user.") or name == b"security.capability"):
+                self._leave_out(f"attributes {show(name.partition(b'.')[0])}.*")
+                continue
+            try:
+                os.setxattr(path, name, value, follow_symlinks=False)
+            except OSError as error:
+                if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                self._leave_out(f"attributes that this file system does not take ({show(name)})")
+
+    def _leave_out(self, what: str) -> None:
+        self.left_out[what] = self.left_out.get(what, 0) + 1
+
+
+def checked_name(name: bytes) -> bytes:
+    """Return a name relative to the root, without dots.
+
+    Raises:
+        ImageRefused: It leads upwards, or has a null byte.
+    """
+    parts = [part for part in name.split(b"/") if part not in {b"", b"."}]
+    if b".." in parts or b"\0" in name:
+        raise ImageRefused("bad", f"a name leads out of the layer: {show(name)}")
+    return b"/".join(parts)
+
+
+def show(name: bytes) -> str:
+    """Return a name as a person can read it."""
+    return ascii(name[:200].decode(errors="replace"))
+
+
+def nanoseconds(entry: Entry) -> int:
+    """Return an entry's time of change, within what file systems take."""
+    return int(min(max(entry.mtime, 0.0), _LATEST) * 1_000_000_000)
+
+
+def report(**facts: object) -> None:
+    """Write a line for the parent."""
+    os.write(1, json.dumps(facts).encode() + b"\n")
+
+
+def _enter(target: str, *, namespace: bool) -> None:
+    """Become root of a user namespace if so requested, and make the target the root of this process."""
+    if namespace:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(_CLONE_NEWUSER):
+            raise ImageRefused("failed", f"no user namespace: {os.strerror(ctypes.get_errno())}")
+        report(waits="map")
+        if not os.read(0, 1):
+            os._exit(1)
+        os.setresgid(0, 0, 0)
+        os.setgroups([])
+        os.setresuid(0, 0, 0)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.chroot(target)
+    os.chdir("/")
+    os.umask(0)
+    os.chown("/", 0, 0)
+    Path("/").chmod(0o755)
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def _run(arguments: Mapping[str, Any]) -> dict[str, object]:
+    bounds = Bounds(int(arguments["bytes"]), int(arguments["files"]))
+    with Path(arguments["blob"]).open("rb") as file:
+        stream = Stream(decompressed(file), bounds)
+        _enter(arguments["target"], namespace=bool(arguments["namespace"]))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        unpacker = Unpacker(bounds)
+        unpacker.unpack(stream)
+        stream.drain()
+    return {
+        "diff_id": f"sha256:{stream.digest.hexdigest()}",
+        "size": unpacker.size,
+        "files": unpacker.files,
+        "left_out": unpacker.left_out,
+    }
+
+
+def _outcomes(arguments: Mapping[str, Any]) -> Iterator[dict[str, object]]:
+    try:
+        yield {"done": _run(arguments)}
+    except ImageRefused as refusal:
+        yield {"failed": refusal.kind, "message": str(refusal)}
+    except (EOFError, zlib.error, lzma.LZMAError, ZstdError, gzip.BadGzipFile) as error:
+        yield {"failed": "bad", "message": f"it cannot be decompressed: {error}"}
+    except OSError as error:
+        kind = "full" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "failed"
+        kind = "bad" if error.errno in {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EINVAL} else kind
+        yield {"failed": kind, "message": str(error)}
+    except MemoryError:
+        yield {"failed": "large", "message": "it takes more memory than 2 GiB to decompress"}
+
+
+def main() -> None:
+    """Unpack what the first argument says, and write the outcome."""
+    for outcome in _outcomes(json.loads(sys.argv[1])):
+        report(**outcome)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Where images come from: registries, and files and directories of this machine."""

@@ -1,0 +1,1 @@
+"""Files and processes of an ordinary user's subordinate ids."""
