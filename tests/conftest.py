@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from . import leaks, needs, timeouts
+from . import leaks, needs, resuming, timeouts
 from .cluster import Cluster, own_cluster
 from .engine import Daemon, left_on, own_engine
 from .kernel_log import KernelLog
@@ -22,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("sandmesh")
     config.pluginmanager.register(needs, "sandmesh-needs")
     config.pluginmanager.register(timeouts, "sandmesh-timeouts")
+    resuming.pytest_configure(config)
     config.pluginmanager.register(PartsTable(), "sandmesh-parts")
     config.pluginmanager.register(KernelLog(), "sandmesh-kernel-log")
 
