@@ -35,9 +35,9 @@ _NODE_THREADS: Final = "5"
 """One thread of Node's pool waits for cells."""
 
 
-def language_name(asked: str) -> str:
+def language_name(name: str) -> str:
     """Return a language's name here; one that is unknown is that of a Jupyter kernel."""
-    return _NAMES.get(asked, asked)
+    return _NAMES.get(name, name)
 
 
 async def open_language(

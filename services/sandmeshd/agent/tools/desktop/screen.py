@@ -101,8 +101,8 @@ class Screen:
 
     async def _answers(self, call: Call) -> bool:
         """Return whether the X server accepts connections."""
-        asked = await self._programs.capture(("xdotool", "getdisplaygeometry"), _VARIABLES, call)
-        return asked.ended.exit_code == 0
+        answer = await self._programs.capture(("xdotool", "getdisplaygeometry"), _VARIABLES, call)
+        return answer.ended.exit_code == 0
 
     async def mouse(self, call: Call, *words: str) -> None:
         """Run one or more commands of xdotool."""
