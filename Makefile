@@ -81,6 +81,7 @@ bench: set-up-dev
 
 stubs: set-up-dev
 	@$(VENV)/python scripts/generate_stubs.py
+	@$(VENV)/python scripts/tool_stubs.py
 
 # Lets git check the subject of each commit (scripts/commit_messages.py).
 hooks:

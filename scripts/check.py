@@ -39,6 +39,7 @@ def checks() -> dict[str, Sequence[str]]:
         "proto formatting": ("buf", "format", "--diff", "--exit-code"),
         "subjects of commits": ("python", "scripts/commit_messages.py", "--new"),
         "stubs are fresh": ("python", "scripts/generate_stubs.py", "--check"),
+        "what is made of tools is fresh": ("python", "scripts/tool_stubs.py", "--check"),
     }
     tag = last_release()
     if tag:

@@ -1,197 +1,55 @@
-"""Declarations of the tools, shared by the SDK, the agent and the MCP adapter."""
+"""Declarations of the tools, shared by the SDK, the agent and the MCP adapter: a module a family of them."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from sandmesh._tools.browser import (
-    BrowserClick,
-    BrowserClose,
-    BrowserConsoleMessages,
-    BrowserDrag,
-    BrowserEvaluate,
-    BrowserFileUpload,
-    BrowserFillForm,
-    BrowserHandleDialog,
-    BrowserHover,
-    BrowserNavigate,
-    BrowserNavigateBack,
-    BrowserNavigateForward,
-    BrowserNetworkRequests,
-    BrowserPdfSave,
-    BrowserPressKey,
-    BrowserResize,
-    BrowserSelectOption,
-    BrowserSetStorageState,
-    BrowserSnapshot,
-    BrowserStorageState,
-    BrowserTabClose,
-    BrowserTabList,
-    BrowserTabNew,
-    BrowserTabSelect,
-    BrowserTakeScreenshot,
-    BrowserType,
-    BrowserWaitFor,
-    FormField,
+from sandmesh._tools import (
+    browser,
+    desktop,
+    filesystem,
+    generic,
+    git,
+    kernels,
+    mcp,
+    mobile,
+    processes,
+    training,
 )
 from sandmesh._tools.declaration import PLUMBING, TOOLS, Param, Tool, build, description, dump
-from sandmesh._tools.desktop import (
-    ComputerUse,
-    FocusWindow,
-    GetClipboard,
-    GetScreen,
-    LaunchProgram,
-    ListWindows,
-    ResizeScreen,
-    SetClipboard,
-    SetKeyboardLayout,
-    StartRecording,
-    StopRecording,
-    TakeScreenshot,
-)
-from sandmesh._tools.filesystem import (
-    CreateDirectory,
-    DirectoryTree,
-    Edit,
-    EditFile,
-    GetFileInfo,
-    ListAllowedDirectories,
-    ListDirectory,
-    MoveFile,
-    ReadFile,
-    ReadMultipleFiles,
-    SearchFiles,
-    WriteFile,
-)
 from sandmesh._tools.forms import ToolSchema
-from sandmesh._tools.generic import RunIpythonCell, RunShellCommand
-from sandmesh._tools.git import CommitChanges, GenerateDiff, GitLogs
-from sandmesh._tools.kernels import (
-    CreateKernel,
-    DeleteKernel,
-    InterruptKernel,
-    ListKernels,
-    RestartKernel,
-    RunCell,
-    RunCode,
-)
-from sandmesh._tools.mcp import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools
-from sandmesh._tools.mobile import (
-    Adb,
-    AdbUse,
-    MobileGetScreenResolution,
-    MobileGetScreenshot,
-    MobileInputText,
-    MobileKeyEvent,
-    MobileSwipe,
-    MobileTap,
-)
-from sandmesh._tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
-from sandmesh._tools.training import CreateInstance, Evaluate, GetEnvProfile, GetTaskIds, ReleaseInstance, Step
 
 if TYPE_CHECKING:
     from sandmesh._tools.validation import input_schema, parse
 
+MODULES = (browser, desktop, filesystem, generic, git, kernels, mcp, mobile, processes, training)
+"""The modules that declare tools: a tool that is written there is everywhere."""
+
 __all__ = [
+    "MODULES",
     "PLUMBING",
     "TOOLS",
-    "Adb",
-    "AdbUse",
-    "AddMcpServers",
-    "BrowserClick",
-    "BrowserClose",
-    "BrowserConsoleMessages",
-    "BrowserDrag",
-    "BrowserEvaluate",
-    "BrowserFileUpload",
-    "BrowserFillForm",
-    "BrowserHandleDialog",
-    "BrowserHover",
-    "BrowserNavigate",
-    "BrowserNavigateBack",
-    "BrowserNavigateForward",
-    "BrowserNetworkRequests",
-    "BrowserPdfSave",
-    "BrowserPressKey",
-    "BrowserResize",
-    "BrowserSelectOption",
-    "BrowserSetStorageState",
-    "BrowserSnapshot",
-    "BrowserStorageState",
-    "BrowserTabClose",
-    "BrowserTabList",
-    "BrowserTabNew",
-    "BrowserTabSelect",
-    "BrowserTakeScreenshot",
-    "BrowserType",
-    "BrowserWaitFor",
-    "CommitChanges",
-    "ComputerUse",
-    "ConnectMcp",
-    "CreateDirectory",
-    "CreateInstance",
-    "CreateKernel",
-    "DeleteKernel",
-    "DirectoryTree",
-    "Edit",
-    "EditFile",
-    "Evaluate",
-    "FocusWindow",
-    "FormField",
-    "GenerateDiff",
-    "GetClipboard",
-    "GetEnvProfile",
-    "GetFileInfo",
-    "GetScreen",
-    "GetTaskIds",
-    "GitLogs",
-    "InterruptKernel",
-    "LaunchProgram",
-    "ListAllowedDirectories",
-    "ListDirectory",
-    "ListKernels",
-    "ListMcpServers",
-    "ListProcesses",
-    "ListWindows",
-    "MobileGetScreenResolution",
-    "MobileGetScreenshot",
-    "MobileInputText",
-    "MobileKeyEvent",
-    "MobileSwipe",
-    "MobileTap",
-    "MoveFile",
     "Param",
-    "ReadFile",
-    "ReadMultipleFiles",
-    "ReleaseInstance",
-    "RemoveMcpServer",
-    "ResizeScreen",
-    "RestartKernel",
-    "RunCell",
-    "RunCode",
-    "RunIpythonCell",
-    "RunShellCommand",
-    "SearchFiles",
-    "SetClipboard",
-    "SetKeyboardLayout",
-    "StartProcess",
-    "StartRecording",
-    "Step",
-    "StopRecording",
-    "TakeScreenshot",
-    "TerminalSize",
     "Tool",
     "ToolSchema",
-    "WaitForPort",
-    "WatchTools",
-    "WriteFile",
     "build",
+    "declared_classes",
     "description",
     "dump",
     "input_schema",
     "parse",
 ]
+
+
+def declared_classes() -> dict[str, type]:
+    """Return the classes of all tools by name, and the types of their parameters."""
+    return {
+        name: value
+        for module in MODULES
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
 
 
 def __getattr__(name: str) -> object:

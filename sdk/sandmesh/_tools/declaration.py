@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field
-from inspect import Parameter, Signature, cleandoc
+from inspect import Parameter, Signature, cleandoc, currentframe
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, cast, dataclass_transform
 
 if TYPE_CHECKING:
@@ -46,10 +46,14 @@ class Param:
 
 
 class Tool:
-    """The base of every declaration: `name` and `group` are set by the decorator."""
+    """The base of every declaration: the decorator sets `name`, `group`, `methods_of` and `place`."""
 
     name: ClassVar[str]
     group: ClassVar[str]
+    methods_of: ClassVar[str]
+    """The group whose sandboxes have it as a method."""
+    place: ClassVar[str]
+    """The file and line of the declaration."""
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -96,12 +100,26 @@ PLUMBING = frozenset({"process", "kernel", "mcp", "desktop", "device"})
 
 
 @dataclass_transform(field_specifiers=(field,))
-def tool(group: str) -> Callable[[type[T]], type[T]]:
-    """Declare a class as a tool of `group`. Values are checked strictly and unknown parameters refused."""
+def tool(group: str, *, methods_of: str | None = None) -> Callable[[type[T]], type[T]]:
+    """Declare a class as a tool of `group`. Values are checked strictly and unknown parameters refused.
+
+    The boxes that offer its group, or the group `methods_of`, have it as a method.
+
+    Raises:
+        ValueError: The tool is declared twice; the message names both places.
+    """
+    frame = currentframe()
+    caller = None if frame is None else frame.f_back
+    place = "an unknown place" if caller is None else f"{caller.f_code.co_filename}:{caller.f_lineno}"
 
     def decorate(cls: type[T]) -> type[T]:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
-        cls.group = group
+        cls.group, cls.methods_of, cls.place = group, methods_of or group, place
+        before = TOOLS.get(cls.name)
+        if before is not None and before.place != place:
+            raise ValueError(
+                f"the tool {cls.name} is declared twice, at {before.place} and {place}: rename one of them"
+            )
         made = dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
         type.__setattr__(made, "__signature__", _signature(made))
         TOOLS[cls.name] = made

@@ -34,7 +34,7 @@ class RunCell(Tool):
     timeout: Annotated[float | None, Param("Seconds until it is stopped; none: no limit.", gt=0)] = None
 
 
-@tool("kernel")
+@tool("kernel", methods_of="generic")
 class RunCode(Tool):
     """Run code in the kernel of its language and return what it printed, displayed and raised.
 

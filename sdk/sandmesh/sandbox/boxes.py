@@ -20,7 +20,7 @@ from sandmesh.sandbox.snapshots import SnapshotsAsync
 from sandmesh.sandbox.tool_calls import ToolCallsAsync
 from sandmesh.sandbox.tool_groups import (
     BrowserTools,
-    DesktopTools,
+    ComputerUseTools,
     FilesystemTools,
     GenericTools,
     GitTools,
@@ -201,7 +201,7 @@ class BrowserSandboxAsync(BaseSandboxAsync, BrowserTools):
         return self.browser_url
 
 
-class GuiSandboxAsync(FilesystemSandboxAsync, DesktopTools):
+class GuiSandboxAsync(FilesystemSandboxAsync, ComputerUseTools):
     """A sandbox with a desktop: a screen, a mouse and a keyboard, besides the tools of a filesystem sandbox."""
 
     default_type: ClassVar[str] = "gui"

@@ -12,16 +12,8 @@ from sandmesh._calls.call import Call, Order
 from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh._calls.runner import Collector, run_call
-from sandmesh._tools import (
-    CreateKernel,
-    DeleteKernel,
-    InterruptKernel,
-    ListKernels,
-    RestartKernel,
-    RunCell,
-    Tool,
-    build,
-)
+from sandmesh._tools import Tool, build
+from sandmesh._tools.kernels import CreateKernel, DeleteKernel, InterruptKernel, ListKernels, RestartKernel, RunCell
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import WrongState
 from sandmesh.events import InputRequested

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from sandmesh._calls.feed import Feed
 from sandmesh._calls.runner import run_call
 from sandmesh._client.messages import read_seconds
-from sandmesh._tools import WaitForPort, build
+from sandmesh._tools import build
+from sandmesh._tools.processes import WaitForPort
 from sandmesh.errors import DeadlineExceeded, InvalidArgument, WrongState
 from sandmesh.events import Output, Result
 from sandmesh.sandbox.handle import Attachment

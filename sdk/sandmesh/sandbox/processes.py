@@ -12,7 +12,8 @@ from sandmesh._calls.call import Order
 from sandmesh._calls.feed import Feed, OutputEvent
 from sandmesh._calls.runner import run_call
 from sandmesh._client.messages import read_name
-from sandmesh._tools import ListProcesses, StartProcess, build
+from sandmesh._tools import build
+from sandmesh._tools.processes import ListProcesses, StartProcess
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, DeadlineExceeded, InvalidArgument, WrongState
 from sandmesh.sandbox.handle import Attachment

@@ -19,7 +19,7 @@ from sandmesh.sandbox.boxes import (
 from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.tool_groups import (
     BrowserTools,
-    DesktopTools,
+    ComputerUseTools,
     FilesystemTools,
     GenericTools,
     GitTools,
@@ -280,7 +280,7 @@ class BrowserSandbox(BaseSandbox, BrowserTools):
         return self.browser_url
 
 
-class GuiSandbox(FilesystemSandbox, DesktopTools):
+class GuiSandbox(FilesystemSandbox, ComputerUseTools):
     """A sandbox with a desktop: a screen, a mouse and a keyboard, besides the tools of a filesystem sandbox."""
 
     twin_class: ClassVar[type[SandboxAsync]] = GuiSandboxAsync

@@ -11,7 +11,8 @@ from typing import Any, Literal, cast
 from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.feed import Feed
 from sandmesh._calls.runner import run_call
-from sandmesh._tools import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, Tool, WatchTools, build
+from sandmesh._tools import Tool, build
+from sandmesh._tools.mcp import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools
 from sandmesh.errors import InvalidArgument, WrongState
 from sandmesh.events import Output
 from sandmesh.results import ToolResult

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from sandmesh._client.sync import Facade, blocking, run
-from sandmesh._tools import StartRecording, Tool, build
+from sandmesh._tools import Tool, build
+from sandmesh._tools.desktop import StartRecording
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.ports import ExposedPortAsync, PortTarget, expose

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sandmesh._client.sync import Facade, blocking
-from sandmesh._tools import ComputerUse, TakeScreenshot, Tool, build
+from sandmesh._tools import Tool, build
+from sandmesh._tools.desktop import ComputerUse, TakeScreenshot
 from sandmesh._tools.forms import write_reply
 from sandmesh.errors import InvalidArgument, WrongState
 from sandmesh.results import ToolResult

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sandmesh._client.sync import Facade, blocking, blocking_twin
-from sandmesh._tools import (
+from sandmesh._tools import Tool, build
+from sandmesh._tools.desktop import (
     ComputerUse,
     FocusWindow,
     GetClipboard,
@@ -19,8 +20,6 @@ from sandmesh._tools import (
     SetKeyboardLayout,
     StartRecording,
     TakeScreenshot,
-    Tool,
-    build,
 )
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.errors import WrongState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sandmesh._tools import ComputerUse, build
-from sandmesh._tools.desktop import Action
+from sandmesh._tools import build
+from sandmesh._tools.desktop import Action, ComputerUse
 from sandmesh.errors import InvalidArgument
 
 _BUTTONS: Mapping[str, Action] = {

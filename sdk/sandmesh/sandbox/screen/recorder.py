@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from sandmesh._client.sync import Facade, blocking
-from sandmesh._tools import StartRecording, StopRecording, Tool, build
+from sandmesh._tools import Tool, build
+from sandmesh._tools.desktop import StartRecording, StopRecording
 from sandmesh.errors import WrongState
 from sandmesh.results import ToolResult
 

@@ -8,17 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sandmesh._tools import (
-    TOOLS,
-    CreateInstance,
-    Evaluate,
-    GetEnvProfile,
-    GetTaskIds,
-    ReleaseInstance,
-    Step,
-    Tool,
-    build,
-)
+from sandmesh._tools import TOOLS, Tool, build
+from sandmesh._tools.training import CreateInstance, Evaluate, GetEnvProfile, GetTaskIds, ReleaseInstance, Step
 from sandmesh.errors import (
     AlreadyExists,
     CapabilityMissing,

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sandmesh._tools import CreateInstance, Evaluate, ReleaseInstance, Step, Tool, dump
+from sandmesh._tools import Tool, dump
+from sandmesh._tools.training import CreateInstance, Evaluate, ReleaseInstance, Step
 from sandmesh.errors import InvalidArgument, NotFound, SandmeshError
 
 FORMAT: Final = "sandmesh-episodes"

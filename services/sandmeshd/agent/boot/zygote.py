@@ -4,7 +4,7 @@ It has one thread, no secret and no data of any sandbox, like the template proce
 template's own interpreter for user code's side. Requests arrive on a socket of its driver, one message each: first the
 `View` with the template process's program, then the `SandboxMounts` of each sandbox with its descriptors (lock, status,
 log, config, driver; then the lock of its uid, if it has one of its own; then, if memory is limited, the counter of OOM
-kills). It reports {"up": true} once.
+kills). It reports {"up": true} once, or why it starts no sandboxes: {"refused": "..."}.
 
 It outlives its driver until the last of its sandboxes has ended, to record in their status files how they ended;
 without driver or template process it starts no more.
@@ -163,7 +163,11 @@ def run(control_fd: int) -> NoReturn:
     syscalls.set_name(NAME)
     syscalls.adopt_orphans()
     template_process = _start_template_process(config)
-    _import()
+    try:
+        _import()
+    except ValueError as error:
+        control.send(json.dumps({"refused": str(error)}).encode())
+        sys.exit(f"the tools of sandboxes are refused: {error}")
     zygote = Zygote(control, template_process, config)
     if template_process.recv(_LARGEST_MESSAGE):
         signal.alarm(0)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sandmesh._tools import DirectoryTree, SearchFiles
+from sandmesh._tools.filesystem import DirectoryTree, SearchFiles
 from sandmeshd.agent.calls.answer import Answer, ToolFailure, text
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.globs import Pattern

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -15,7 +15,9 @@ from sandmeshd.agent.python.cells import Cells, unless_stopped
 from sandmeshd.agent.python.languages import PYTHON, language_name
 
 if TYPE_CHECKING:
-    from sandmesh._tools import CreateKernel, ListKernels, RunCell, RunCode
+    from sandmesh._tools import Tool
+    from sandmesh._tools.kernels import CreateKernel, ListKernels, RunCell, RunCode
+    from sandmeshd.agent.calls.toolbox import Handler
 
 DEFAULT: Final = "default"
 MOST_KERNELS: Final = 64
@@ -48,6 +50,21 @@ class KernelTable:
         """Makes the cells of a kernel for a language and a directory; the caller closes them."""
         self._workspace = workspace
         self._numbers = itertools.count(1)
+
+    def handlers(self) -> Mapping[type[Tool], Handler]:
+        """Return the handler of each tool."""
+        from sandmesh._tools import generic, kernels  # noqa: PLC0415 - agents that nobody has called do without
+
+        return {
+            generic.RunIpythonCell: self.default.run,
+            kernels.CreateKernel: self.create,
+            kernels.ListKernels: self.list,
+            kernels.RunCell: self.run,
+            kernels.RunCode: self.run_code,
+            kernels.InterruptKernel: self.interrupt,
+            kernels.RestartKernel: self.restart,
+            kernels.DeleteKernel: self.delete,
+        }
 
     async def close(self) -> None:
         """Close all but the default one, which has its own owner."""

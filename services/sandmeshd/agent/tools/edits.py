@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from sandmesh._tools import Edit
+from sandmesh._tools.filesystem import Edit
 from sandmeshd.agent.calls.answer import ToolFailure
 
 # difflib's time grows with the square of what differs: beyond this many lines the change is shown as one block.

@@ -12,10 +12,11 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from types import MappingProxyType
+from functools import partial
 from typing import Any, Final
 
-from sandmesh._tools import (
+from sandmesh._tools import Tool
+from sandmesh._tools.filesystem import (
     CreateDirectory,
     DirectoryTree,
     EditFile,
@@ -26,11 +27,12 @@ from sandmesh._tools import (
     ReadFile,
     ReadMultipleFiles,
     SearchFiles,
-    Tool,
     WriteFile,
 )
 from sandmesh.shared.atomic_file import AtomicFile
 from sandmeshd.agent.calls.answer import Answer, ToolFailure, text
+from sandmeshd.agent.calls.threads import in_thread
+from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.messages import explained, show
 from sandmeshd.agent.files.replacement import mode_of_replaceable
@@ -55,11 +57,39 @@ _MARKS: Final = {
 """What text files of other systems begin with; it is not part of the text. A mark of UTF-8 is, as it was written."""
 
 
+Function = Callable[[Workspace, Any], Answer]
+HANDLERS: Final[dict[type[Tool], Function]] = {}
+"""What carries out each tool of the files."""
+
+
+def handles(tool: type[Tool]) -> Callable[[Function], Function]:
+    """Make a function the handler of a tool.
+
+    Raises:
+        ValueError: The tool has one; the message names both.
+    """
+
+    def decorate(function: Function) -> Function:
+        if tool in HANDLERS:
+            first, second = (f"{one.__module__}.{one.__qualname__}" for one in (HANDLERS[tool], function))
+            raise ValueError(f"the tool {tool.name} is handled twice, by {first} and {second}: remove one of them")
+        HANDLERS[tool] = function
+        return function
+
+    return decorate
+
+
+handles(DirectoryTree)(directory_tree)
+handles(SearchFiles)(search_files)
+
+
+@handles(ReadFile)
 def read_file(workspace: Workspace, request: ReadFile) -> Answer:
     """Return a file's text."""
     return Answer([text(_read_text(workspace, request.path, MOST_READ))])
 
 
+@handles(ReadMultipleFiles)
 def read_multiple_files(workspace: Workspace, request: ReadMultipleFiles) -> Answer:
     """Return several files' texts, with a failure in the place of each that cannot be read."""
     blocks: list[str] = []
@@ -75,6 +105,7 @@ def read_multiple_files(workspace: Workspace, request: ReadMultipleFiles) -> Ans
     return Answer([text("\n---\n".join(blocks))])
 
 
+@handles(WriteFile)
 def write_file(workspace: Workspace, request: WriteFile) -> Answer:
     """Write a file whole: readers see the old text or the new, never a part."""
     with explained(request.path), workspace.writing:
@@ -82,6 +113,7 @@ def write_file(workspace: Workspace, request: WriteFile) -> Answer:
     return Answer([text(f"Successfully wrote to {show(request.path)}")])
 
 
+@handles(EditFile)
 def edit_file(workspace: Workspace, request: EditFile) -> Answer:
     """Replace pieces of a file and give the diff."""
     with explained(request.path), workspace.writing:
@@ -95,6 +127,7 @@ def edit_file(workspace: Workspace, request: EditFile) -> Answer:
     return Answer([text(fenced(diff) if diff else "Nothing changes: the new text is the old.")])
 
 
+@handles(CreateDirectory)
 def create_directory(workspace: Workspace, request: CreateDirectory) -> Answer:
     """Make a directory with those above it."""
     with explained(request.path):
@@ -102,6 +135,7 @@ def create_directory(workspace: Workspace, request: CreateDirectory) -> Answer:
     return Answer([text(f"Successfully created directory {show(request.path)}")])
 
 
+@handles(ListDirectory)
 def list_directory(workspace: Workspace, request: ListDirectory) -> Answer:
     """List a directory by name; links are listed as files."""
     with explained(request.path):
@@ -118,6 +152,7 @@ def list_directory(workspace: Workspace, request: ListDirectory) -> Answer:
     return Answer([text("\n".join(lines))])
 
 
+@handles(MoveFile)
 def move_file(workspace: Workspace, request: MoveFile) -> Answer:
     """Move a file, directory or link as it is; never over something that exists."""
     with (
@@ -138,6 +173,7 @@ def _rename(request: MoveFile, source: tuple[int, str], destination: tuple[int, 
             raise ToolFailure(f"{show(request.destination)}: it exists already and is left as it is.") from None
 
 
+@handles(GetFileInfo)
 def get_file_info(workspace: Workspace, request: GetFileInfo) -> Answer:
     """Return a file's metadata; that of a link is its target's."""
     with explained(request.path):
@@ -159,26 +195,21 @@ def get_file_info(workspace: Workspace, request: GetFileInfo) -> Answer:
     return Answer([text("\n".join(lines))], facts)
 
 
+@handles(ListAllowedDirectories)
 def list_allowed_directories(workspace: Workspace, _: ListAllowedDirectories) -> Answer:
     """Return the directories that tools may access."""
     return Answer([text("\n".join(["Allowed directories:", *map(show, workspace.directories)]))])
 
 
-HANDLERS: Final[Mapping[type[Tool], Callable[[Workspace, Any], Answer]]] = MappingProxyType(
-    {
-        ReadFile: read_file,
-        ReadMultipleFiles: read_multiple_files,
-        WriteFile: write_file,
-        EditFile: edit_file,
-        CreateDirectory: create_directory,
-        ListDirectory: list_directory,
-        DirectoryTree: directory_tree,
-        MoveFile: move_file,
-        SearchFiles: search_files,
-        GetFileInfo: get_file_info,
-        ListAllowedDirectories: list_allowed_directories,
-    }
-)
+class FileTools:
+    """The tools on one workspace, which run in a thread."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def handlers(self) -> Mapping[type[Tool], Handler]:
+        """Return the handler of each tool."""
+        return {cls: in_thread(partial(function, self._workspace)) for cls, function in HANDLERS.items()}
 
 
 def _read_text(workspace: Workspace, path: str, most: int) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sandmesh._tools import CommitChanges, GenerateDiff, GitLogs
+from sandmesh._tools import Tool
+from sandmesh._tools.git import CommitChanges, GenerateDiff, GitLogs
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.processes.capture import Captured
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.diffs import split_diff
@@ -44,6 +46,10 @@ class Git:
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
         self._one = asyncio.Lock()
+
+    def handlers(self) -> Mapping[type[Tool], Handler]:
+        """Return the handler of each tool."""
+        return {CommitChanges: self.commit, GenerateDiff: self.diff, GitLogs: self.log}
 
     async def commit(self, request: CommitChanges, call: Call) -> Outcome:
         """Commit whatever changed."""

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sandmesh._tools import Tool
+from sandmesh._tools.processes import WaitForPort
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.call import Call, Outcome
-
-if TYPE_CHECKING:
-    from sandmesh._tools import WaitForPort
+from sandmeshd.agent.calls.toolbox import Handler
 
 _ONE_TRY_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 0.25
+
+
+class PortTools:
+    """The tools for ports of servers inside."""
+
+    def handlers(self) -> Mapping[type[Tool], Handler]:
+        """Return the handler of each tool."""
+        return {WaitForPort: wait_for_port}
 
 
 async def wait_for_port(request: WaitForPort, call: Call) -> Outcome:

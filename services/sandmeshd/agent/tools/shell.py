@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,10 @@ from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.processes.programs import Program, Programs
 
 if TYPE_CHECKING:
-    from sandmesh._tools import ListProcesses, RunShellCommand, StartProcess
+    from sandmesh._tools import Tool
+    from sandmesh._tools.generic import RunShellCommand
+    from sandmesh._tools.processes import ListProcesses, StartProcess
+    from sandmeshd.agent.calls.toolbox import Handler
 
 _REASON = "END_REASON_"
 
@@ -29,6 +33,16 @@ class Shell:
         self.programs = programs
         self._program = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
         self._started: WeakKeyDictionary[Call, dict[str, Any]] = WeakKeyDictionary()
+
+    def handlers(self) -> Mapping[type[Tool], Handler]:
+        """Return the handler of each tool."""
+        from sandmesh._tools import generic, processes  # noqa: PLC0415 - agents that nobody has called do without
+
+        return {
+            generic.RunShellCommand: self.run,
+            processes.StartProcess: self.start,
+            processes.ListProcesses: self.list,
+        }
 
     async def run(self, command: RunShellCommand, call: Call) -> Outcome:
         """Run a command line to its end; what it left in the background goes on, its output unread."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import (
     FOLDERS_OF_ALL,
     SOCKETS_OF_ALL,
@@ -95,14 +96,18 @@ class Zygote:
 
         Raises:
             SpawnFailed: It ended instead.
+            SandboxStartFailed: Its agent starts no sandboxes, however they are started.
         """
         with suppress(OSError):
             self._control.send(json.dumps(config).encode())
         await readable(self._control.fileno())
         with suppress(OSError):
-            if parse(self._control.recv(TAIL_BYTES)).get("up") is True:
+            report = parse(self._control.recv(TAIL_BYTES))
+            if report.get("up") is True:
                 self._end = asyncio.create_task(self._ended())
                 return
+            if refusal := report.get("refused"):
+                raise SandboxStartFailed(f"the agent starts no sandboxes: {refusal}", {"detail": str(refusal)})
         tail = os.pread(output, TAIL_BYTES, max(0, os.fstat(output).st_size - TAIL_BYTES))
         raise SpawnFailed(f"no zygote could be started: {tail.decode('utf-8', 'replace').strip()}")
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from sandmesh._tools.mcp import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CapabilityMissing, InvalidArgument, ToolNotFound
@@ -24,7 +25,7 @@ from sandmeshd.agent.processes.spawner import Processes
 from sandmeshd.contracts.mcp_config import MAX_SERVERS, ServerConfig, read_config, read_template_config
 
 if TYPE_CHECKING:
-    from sandmesh._tools import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools
+    from sandmesh._tools import Tool
     from sandmeshd.agent.calls.toolbox import Handler
 
 _MAX_STRUCTURED: Final = 1 << 20
@@ -46,6 +47,16 @@ class Servers:
         self._template_servers = list(self._servers.values())
         self._settling: asyncio.Task[None] | None = None
         self._subscribers: set[Callable[[Server, bool], None]] = set()
+
+    def handlers(self) -> Mapping[type[Tool], Handler]:
+        """Return the handler of each tool."""
+        return {
+            AddMcpServers: self.add,
+            RemoveMcpServer: self.remove,
+            ListMcpServers: self.list_all,
+            WatchTools: self.watch,
+            ConnectMcp: self.connect,
+        }
 
     async def close(self) -> None:
         """End the MCP client process; the servers end with the sandbox."""
