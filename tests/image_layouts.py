@@ -49,6 +49,9 @@ class MadeImage:
 
     blobs: dict[str, bytes] = field(default_factory=dict[str, bytes])
     manifest: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What a name leads to: a manifest, or an index."""
+    children: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """The manifests of an index."""
 
     def add(self, data: bytes, media_type: str) -> dict[str, Any]:
         """Add a blob; return its descriptor."""
@@ -92,4 +95,16 @@ def make_image(
         "layers": [made.add(compress(layer), f"{LAYER}{suffix}") for layer in layers],
     }
     made.manifest = made.add(json.dumps(manifest).encode(), MANIFEST)
+    return made
+
+
+def make_index(**images: MadeImage) -> MadeImage:
+    """Return an image of several platforms, by their architectures."""
+    made = MadeImage()
+    for architecture, image in images.items():
+        made.blobs |= image.blobs
+        made.children.append({**image.manifest, "platform": {"os": "linux", "architecture": architecture}})
+    made.manifest = made.add(
+        json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": made.children}).encode(), INDEX
+    )
     return made

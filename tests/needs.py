@@ -78,6 +78,12 @@ def _guests() -> str:
     return why_no_guest()
 
 
+def _registry() -> str:
+    from tests.registry import lacking  # noqa: PLC0415 - only those who ask need it
+
+    return lacking()
+
+
 def _node() -> str:
     lacking = [name for name in ("node", "npm") if shutil.which(name) is None]
     return f"not installed: {', '.join(lacking)}" if lacking else ""
@@ -161,6 +167,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "git": _git,
     "guests": _guests,
     "kubernetes": _kubernetes,
+    "registry": _registry,
     "node": _node,
     "names": _names,
     "python 3.12": _newer_python,

@@ -61,6 +61,13 @@ class UserCommands(LazyGroup):
             SANDBOXES,
             "training_commands",
         ),
+        Entry(
+            "image",
+            f"{CLI}.images.commands",
+            "Pull, list, push and remove images of sandboxes.",
+            MACHINE,
+            "image_commands",
+        ),
         Entry("build", f"{CLI}.build", "Build a template's image or Python environment.", MACHINE),
         Entry("doctor", f"{CLI}.doctor.command", "Check this machine, its drivers and the mesh.", MACHINE),
         Entry("config", f"{CLI}.config.command", "Print the settings of a mesh on this machine.", MACHINE),

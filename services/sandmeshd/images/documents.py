@@ -85,6 +85,7 @@ class Index(Document):
 class Manifest(Document):
     """What an image of one platform consists of: its configuration, and its layers, lowest first."""
 
+    media_type: Annotated[str, Field(alias="mediaType", max_length=255)] = ""
     config: Descriptor
     layers: Annotated[tuple[Descriptor, ...], Null, Field(max_length=MOST_LAYERS)]
 

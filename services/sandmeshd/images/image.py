@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandmeshd.images.documents import Config, Process
+from sandmeshd.images.layers.layers import Layer
 
 
 @dataclass(frozen=True)
@@ -61,4 +62,21 @@ def to_image_config(document: Config) -> ImageConfig:
         labels=dict(process.labels),
         architecture=document.architecture,
         os=document.os,
+    )
+
+
+def to_image(reference: str, digest: str, config: Config, layers: Sequence[Layer]) -> Image:
+    """Return an image of its parts."""
+    left_out: dict[str, int] = {}
+    for layer in layers:
+        for what, count in layer.content.left_out.items():
+            left_out[what] = left_out.get(what, 0) + count
+    return Image(
+        reference=reference,
+        digest=digest,
+        config=to_image_config(config),
+        layers=tuple(layer.directory for layer in layers),
+        size=sum(layer.content.size for layer in layers),
+        files=sum(layer.content.files for layer in layers),
+        left_out=left_out,
     )

@@ -15,6 +15,7 @@ from sandmeshd.auth.service_identity import SHORTEST, kept_secret
 from sandmeshd.drivers.api.registry import driver_variables
 from sandmeshd.facades.registry import door_variables
 from sandmeshd.gateway import GatewaySettings
+from sandmeshd.images.settings import ImageSettings
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.setting_types import StoreUrl
 from sandmeshd.runtime.settings import PREFIX, Settings, Variable, nested, variables_of
@@ -82,6 +83,7 @@ class MeshSettings(Settings):
     gateway: GatewaySettings = GatewaySettings()
     allocator: AllocatorSettings = AllocatorSettings()
     workspaces: StorageSettings = StorageSettings()
+    image_store: ImageSettings = ImageSettings()
 
     drivers: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Values of the drivers' settings by variable; a driver's own class checks them."""

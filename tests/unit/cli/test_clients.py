@@ -21,14 +21,19 @@ def test_a_users_configuration_goes_before_the_machines_and_the_environment_befo
     found = read_clients({"HOME": str(tmp_path), "http_proxy": "http://p:1", "HTTPS_PROXY": "http://p:2"})
     assert found == {
         "egress_proxy": "http://p:2",
+        "image_proxy": "http://p:2",
         "pip_index_url": "https://a.corp/simple",
         "pip_extra_index_urls": ("https://b.corp/s", "file:///srv/w"),
         "npm_registry": "https://npm.corp/",
     }
     environment = {"HOME": str(tmp_path), "PIP_INDEX_URL": "https://c.corp/simple", "PIP_EXTRA_INDEX_URL": ""}
-    found = read_clients({**environment, "npm_config_registry": "https://n.corp/", "NO_PROXY": "corp"})
+    found = read_clients(
+        {**environment, "npm_config_registry": "https://n.corp/", "NO_PROXY": "corp", "DOCKER_CONFIG": "/run/login"}
+    )
     assert found == {
         "egress_no_proxy": "corp",
+        "image_no_proxy": "corp",
+        "image_credentials": "/run/login/config.json",
         "pip_index_url": "https://c.corp/simple",
         "npm_registry": "https://n.corp/",
     }

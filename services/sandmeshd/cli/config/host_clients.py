@@ -17,6 +17,9 @@ def read_clients(environment: Mapping[str, str]) -> dict[str, object]:
     found: dict[str, object] = {
         "egress_proxy": _either(environment, "HTTPS_PROXY", "ALL_PROXY", "HTTP_PROXY"),
         "egress_no_proxy": _either(environment, "NO_PROXY"),
+        "image_proxy": _either(environment, "HTTPS_PROXY", "ALL_PROXY", "HTTP_PROXY"),
+        "image_no_proxy": _either(environment, "NO_PROXY"),
+        "image_credentials": _docker_login(environment),
         "pip_index_url": pip.get("index-url", ""),
         "pip_extra_index_urls": tuple(pip.get("extra-index-url", "").split()),
         "npm_registry": _read_npm(environment),
@@ -30,6 +33,12 @@ def _docker_certificates(environment: Mapping[str, str]) -> str:
     """Return the folder of Docker's client certificates where the client verifies the engine's."""
     folder = environment.get("DOCKER_CERT_PATH") or str(_home(environment) / ".docker")
     return folder if environment.get("DOCKER_TLS_VERIFY") else ""
+
+
+def _docker_login(environment: Mapping[str, str]) -> str:
+    """Return the file of `docker login`, or of `podman login`, where the environment names it."""
+    folder = environment.get("DOCKER_CONFIG")
+    return f"{folder}/config.json" if folder else environment.get("REGISTRY_AUTH_FILE", "")
 
 
 def _either(environment: Mapping[str, str], *names: str) -> str:

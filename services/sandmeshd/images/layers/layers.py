@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.images.file_locks import locked, try_lock
+from sandmeshd.images.file_locks import locked
 from sandmeshd.images.layers.unpack import Limits, Unpacked, unpack_layer
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
@@ -77,15 +77,15 @@ class Layers:
         """Remove what a killed process had begun to unpack."""
         await asyncio.to_thread(remove_tree, self.directory / f"{_NEW}{self._path(diff_id).name}")
 
-    def remove(self, name: str) -> bool:
-        """Remove a layer by its directory's name unless it is being unpacked; return whether it is gone."""
-        lock = try_lock(self._locks / f"layer-{name}")
-        if lock is None:
-            return False
+    def remove(self, name: str) -> None:
+        """Remove a layer, or what a kill has left of one, by its directory's name, while no pull runs."""
         gone = self.directory / f"{_GONE}{secrets.token_hex(8)}"
         (self.directory / name).rename(gone)
         remove_tree(gone)
-        return True
+
+    def name(self, diff_id: str) -> str:
+        """Return the name of a layer's directory."""
+        return diff_id.removeprefix("sha256:")[:_DIGITS]
 
     def _path(self, diff_id: str) -> Path:
-        return self.directory / diff_id.removeprefix("sha256:")[:_DIGITS]
+        return self.directory / self.name(diff_id)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from io import BytesIO
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
@@ -23,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sandmesh.errors import InvalidArgument
 from sandmeshd.images.documents import LARGEST_DOCUMENT, MANIFESTS, MOST_LAYERS, Config, parse_document
 from sandmeshd.images.layers.unpacker import decompressed
+from sandmeshd.images.reference import LocalReference
 
 OCI_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 OCI_LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
@@ -49,6 +51,27 @@ class SavedImages(BaseModel):
 def machine_architecture() -> str:
     """Return this machine's architecture by the name that images have."""
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def recognize(path: Path) -> LocalReference:
+    """Return what names an image in a file or directory, by what is in it.
+
+    Raises:
+        InvalidArgument: There is nothing, or it is a directory that is not an OCI layout.
+    """
+    if path.is_dir() and (path / "index.json").is_file():
+        return LocalReference("oci", path.absolute())
+    if not path.is_file():
+        raise InvalidArgument(f"{path} is neither a file nor an OCI layout (a directory with index.json)")
+    try:
+        with tarfile.open(path) as archive:
+            names = {str(PurePosixPath(member.name)) for member in islice(archive, _MOST_MEMBERS)}
+    except (tarfile.TarError, EOFError, zlib.error):
+        # Also what only the unpacker reads, such as zstd.
+        names = set[str]()
+    known = {"manifest.json": "docker-archive", "index.json": "oci-archive"}
+    transport = next((one for name, one in known.items() if name in names), "tar")
+    return LocalReference(transport, path.absolute())
 
 
 class Layout:

@@ -1,0 +1,1 @@
+"""`sandmesh image`: the images that are on this machine."""

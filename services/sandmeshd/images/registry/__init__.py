@@ -1,0 +1,1 @@
+"""Registries: their client, the credentials for them, and which of them may be used."""
