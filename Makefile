@@ -1,18 +1,20 @@
 # Everything a person or a continuous integration runs here. Each target sets up what it needs in .venv by itself.
 #   make demo             a job that an agent does, in real sandboxes; with ARGS=--browser in a browser
-#   make test ARGS=...    the tests; ARGS goes to pytest, and WORKERS=3 runs files side by side in three processes
+#   make test             the tests of every part that take minutes, files side by side in two processes
+#   make test ARGS=...    tests that ARGS names; it goes to pytest, and WORKERS=3 runs files in three processes
+#   make test-all         every test that this machine can run
 #   make mutants          removes protections one by one: a named test must notice each
 #   make fuzz             random input for every public RPC and for parsers of bytes from sandboxes
 #   make check            formatting, lints, types, import rules, protos
 # PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).
 
 ARGS ?=
-WORKERS ?= 0
+WORKERS ?= $(if $(ARGS),0,2)
 VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench stubs format hooks clean set-up-local set-up-dev
+.PHONY: help demo test test-all faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench stubs format hooks clean set-up-local set-up-dev
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -22,7 +24,13 @@ help:
 demo: set-up-local
 	@$(VENV)/python examples/demo.py $(ARGS)
 
+# Where a run requires all, as in continuous integration, nothing is left out.
+SHORT := tests/typing tests/unit tests/mesh/calls tests/mesh/files tests/mesh/network tests/conformance/test_bubblewrap.py \
+	tests/mesh/cli/test_up.py tests/mesh/cli/test_cli_run.py tests/mesh/mcp/test_mcp_stdio.py tests/mesh/doors/test_doors.py
 test: set-up-dev
+	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(or $(ARGS),$(if $(SANDMESH_TEST_REQUIRE),,$(SHORT)))
+
+test-all: set-up-dev
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 # The tests without those that break things on purpose, which are the slow ones.

@@ -11,6 +11,7 @@ from . import leaks, needs, resuming, timeouts
 from .cluster import Cluster, own_cluster
 from .engine import Daemon, left_on, own_engine
 from .kernel_log import KernelLog
+from .machine import MachineOfAll
 from .parts import PartsTable
 from .s3 import s3_server
 
@@ -25,19 +26,23 @@ def pytest_configure(config: pytest.Config) -> None:
     resuming.pytest_configure(config)
     config.pluginmanager.register(PartsTable(), "sandmesh-parts")
     config.pluginmanager.register(KernelLog(), "sandmesh-kernel-log")
+    if config.getoption("numprocesses", None):
+        config.pluginmanager.register(MachineOfAll(), "sandmesh-machine")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def machine_is_as_before(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Fail the run when it left processes, mounts, cgroups or folders."""
+def machine_is_as_before(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Fail the run when it left processes, mounts, cgroups or folders; one of several processes of tests, its own."""
+    beside_others = hasattr(request.config, "workerinput")
+    inspect = leaks.inspect_own if beside_others else leaks.inspect
     temporary = tmp_path_factory.getbasetemp()
-    mark = leaks.mark_process()
-    before = leaks.inspect(temporary)
+    mark = leaks.mark_process(fresh=beside_others)
+    before = inspect(temporary)
     running = set(leaks.marked_processes(mark))
     yield
     leaks.wait_for_ends(iter(set(leaks.marked_processes(mark)) - running), leaks.GRACE_SECONDS)
     processes = [f"process {pid}: {what}" for pid, what in leaks.marked_processes(mark).items() if pid not in running]
-    stays = leaks.settled(lambda: leaks.inspect(temporary), before, leaks.GRACE_SECONDS)
+    stays = leaks.settled(lambda: inspect(temporary), before, leaks.GRACE_SECONDS)
     left = [*processes, *stays.left_since(before)]
     if left:
         pytest.fail("the run left this on the machine:\n" + "\n".join(left), pytrace=False)

@@ -30,11 +30,11 @@ CGROUPS_DEEP = 4
 OURS = re.compile(r"sandmesh|bwrap|valkey")
 
 
-def mark_process() -> int:
-    """Set the mark for this process and all that it will start; the same again where it is set already."""
+def mark_process(*, fresh: bool = False) -> int:
+    """Set the mark for this process and all that it will start; the same again where it is set, unless `fresh`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
     mark = random.SystemRandom().randrange(300_000, 400_000)
-    if 300_000 <= soft < 400_000:
+    if 300_000 <= soft < 400_000 and not fresh:
         return soft
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (mark, hard))
     return mark
@@ -114,6 +114,12 @@ def settled(look: Callable[[], Machine], before: Machine, seconds: float) -> Mac
 def inspect(temporary: Path) -> Machine:
     """Look at the machine; `temporary` is the folder of the run's own temporary files."""
     return Machine(_mounts(temporary), _cgroups(), _folders())
+
+
+def inspect_own(temporary: Path) -> Machine:
+    """Look at what one of several processes of tests alone has: the rest is theirs together."""
+    own = frozenset(point for point in _mounts(temporary) if Path(point).is_relative_to(temporary))
+    return Machine(own, frozenset(), frozenset())
 
 
 def _mounts(temporary: Path) -> frozenset[str]:

@@ -29,7 +29,7 @@ async def test_the_browser_of_a_pooled_sandbox_starts_by_itself(make_mesh: MeshM
 
 async def test_the_browser_of_other_sandboxes_waits_for_its_first_use(make_mesh: MeshMaker) -> None:
     async with make_mesh() as mesh, BrowserSandboxAsync(base_url=mesh.addresses[0]) as box:
-        # Its agent has made all tools by then.
+        # Its agent has made all tools by then, and that of a pool would start the browser half a second later.
         await box.list_tools()
-        await box.run_ipython_cell("import time; time.sleep(3)")
+        await box.run_ipython_cell("import time; time.sleep(1)")
         assert (await box.run_shell_command(BROWSERS)).text.strip() == "0"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -178,6 +180,16 @@ print("served")
 """
 
 
+@pytest.fixture
+def served() -> Generator[Path]:
+    """Yield a folder with the server; the uid of sandboxes does not reach those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="sm-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "server.py").write_text(SERVER)
+        yield folder
+
+
 async def check_nothing_left(mesh: Mesh) -> None:
     """Check that no sandbox is in use."""
     async with MeshAsync(mesh.addresses[0]) as client:
@@ -205,15 +217,11 @@ async def test_episodes_of_openenvs_coding_environment_have_a_sandbox_each(mesh:
 
 
 @pytest.mark.timeout(900)
-async def test_a_server_of_openenv_is_reached_in_a_sandbox(make_mesh: MeshMaker, tmp_path: Path) -> None:
+async def test_a_server_of_openenv_is_reached_in_a_sandbox(make_mesh: MeshMaker, served: Path, tmp_path: Path) -> None:
     python = await asyncio.to_thread(lambda: environment_of(*OPENENV, alone=["openenv-core==0.3.0"]))
     site = next(python.parents[1].glob("lib/python3*/site-packages"))
-    (tmp_path / "server").mkdir()
-    (tmp_path / "server" / "server.py").write_text(SERVER)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
     (tmp_path / "provider.py").write_text(PROVIDER)
-    mounts = {str(site): "/mnt/site", str(tmp_path / "server"): "/mnt/server"}
+    mounts = {str(site): "/mnt/site", str(served): "/mnt/server"}
     async with make_mesh(drivers={"SANDMESH_READONLY_MOUNTS": mounts}) as mesh:
         code, output = await run_there(python, tmp_path, mesh, "provider.py")
         assert code == 0, output
