@@ -25,10 +25,10 @@ DOORS = (
     ),
     Mutant(
         "one owner has a quarter of what all share",
-        f"{_DOORS}/shares.py",
-        "own = not owner or self._used[owner] + amount <= self.part",
-        "own = True",
-        "tests/unit/facades/test_shares.py::test_an_owner_gets_a_quarter_and_leaves_the_rest_to_others",
+        "services/sandmeshd/tenants/shares.py",
+        "self._used[owner] + amount <= self._most_of(owner) and ",
+        "",
+        "tests/unit/tenants/test_shares.py::test_an_owner_gets_a_quarter_and_leaves_the_rest_to_others",
     ),
     Mutant(
         "replies that are kept are bounded by owner",

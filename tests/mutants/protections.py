@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.walls import WALLS
 
 _EGRESS = "services/sandmeshd/drivers/egress"
+_EGRESS_SHARES = "tests/unit/drivers/egress/test_shares.py"
 _IDENTITY = "services/sandmeshd/auth/service_identity.py"
 _TOKENS = "services/sandmeshd/auth/servicer.py"
 _SEALER = "services/sandmeshd/auth/sealer.py"
@@ -350,18 +351,18 @@ _URLS = (
         f"{_URL_TOKENS}::test_a_reader_gets_no_environment",
     ),
     Mutant(
-        "a user has a quarter of the connections to ports",
-        "services/sandmeshd/gateway/ports/shares.py",
-        "self._held[owner] < self.share and ",
-        "",
-        "tests/unit/gateway/ports/test_shares.py::test_one_owner_gets_a_quarter_and_leaves_the_rest_to_others",
+        "a user has a quarter of the connections out of sandboxes",
+        f"{_EGRESS}/proxy.py",
+        "self._owners[sandbox_id] = tenant_of(record_labels)",
+        "self._owners[sandbox_id] = sandbox_id",
+        f"{_EGRESS_SHARES}::test_an_owner_gets_a_quarter_with_whatever_number_of_sandboxes_and_from_pools_too",
     ),
     Mutant(
         "a sandbox leaves connections to others",
         f"{_EGRESS}/proxy.py",
-        " or held >= max(1, free // _SHARE)",
-        "",
-        "tests/unit/drivers/egress/test_shares.py::test_however_many_sandboxes_take_all_they_can_another_gets_some",
+        "if held >= max(1, free // _SHARE):",
+        "if False:",
+        f"{_EGRESS_SHARES}::test_however_many_sandboxes_take_all_they_can_another_gets_some",
     ),
     Mutant(
         "a value that is cut by reads of a WebSocket is hidden",

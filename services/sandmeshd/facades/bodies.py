@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic_core import from_json
 
 from sandmeshd.facades.answers import RequestError
-from sandmeshd.facades.shares import Shares
+from sandmeshd.tenants.shares import Shares
 
 MOST: Final = 512 << 20
 """Bytes of all bodies that one door has at a time; a quarter of it for one owner."""

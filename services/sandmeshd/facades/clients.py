@@ -8,12 +8,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from sandmesh.mesh import MeshAsync
+from sandmesh.mesh import MeshAsync, PrincipalInfo
 from sandmeshd.auth.doors import as_door
 from sandmeshd.contracts.mesh_address import MeshAddress
+from sandmeshd.tenants.shares import ADMINISTRATORS
 
 MOST: Final = 256
 """How many clients stay connected; those that are in use are never closed."""
+
+
+def owner_of(principal: PrincipalInfo) -> str:
+    """Return whom a principal's use counts for: its user, project or sandbox, else the administrators."""
+    kinds = {"user": principal.user_id, "project": principal.project, "sandbox": principal.sandbox_id}
+    return next((f"{kind} {name}" for kind, name in kinds.items() if name), ADMINISTRATORS)
 
 
 @dataclass

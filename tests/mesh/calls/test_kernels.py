@@ -15,6 +15,7 @@ from sandmesh import (
     KernelAsync,
     Output,
     Result,
+    SandboxService,
     Started,
     errors,
 )
@@ -265,3 +266,20 @@ async def test_kernels_of_one_zygote_share_no_random_numbers_nor_their_programs_
             seen.append([*cell.stdout.split(), *program.stdout.split()])
     assert [len(numbers) for numbers in seen] == [6, 6]
     assert all(one != other for one, other in zip(*seen, strict=True))
+
+
+async def test_kernels_of_two_users_share_no_seed_of_hashes(mesh: Mesh) -> None:
+    seen: list[str] = []
+    service = SandboxService(base_url=mesh.addresses[0])
+    await service.start()
+    for number, user in enumerate(("ada", "bob", "ada", None, None)):
+        (box,) = await service.connect_async(f"hashes-{number}", user_id=user)
+        async with BaseSandboxAsync(box.sandbox_id, base_url=mesh.addresses[0]) as its:
+            seen.append((await its.run_ipython_cell("print(hash('x'))")).stdout)
+        await service.release_async(f"hashes-{number}", user_id=user)
+    await service.stop()
+    ada, bob, ada_again, nobody, nobody_again = seen
+    assert ada == ada_again
+    # Sessions that name no user are the administrators'.
+    assert nobody == nobody_again
+    assert len({ada, bob, nobody}) == 3

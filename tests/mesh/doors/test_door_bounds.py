@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from sandmesh.mesh import MeshAsync
 from sandmeshd.facades.e2b.builds.builder import MOST
+from sandmeshd.facades.e2b.requests import LARGEST_BODY
 from sandmeshd.mesh import Mesh
 from tests.mesh.conftest import run_mesh
 from tests.mesh.mcp.mcp_world import ACCEPT, INITIALIZE, serving
@@ -137,3 +138,38 @@ async def test_one_tokens_mcp_sessions_leave_those_of_others_alone(world: World)
         async with asyncio.timeout(60):
             assert await initialize(world.looking) == (503, "5")
         assert (await initialize(world.eve))[0] == 200
+
+
+async def test_one_users_messages_to_its_sandboxes_leave_room_for_those_of_others(world: World) -> None:
+    boxes: dict[str, dict[str, str]] = {}
+    for key in (world.ada, world.eve):
+        _, made = await world.send("POST", "/sandboxes", key, json={"templateID": "base", "secure": True})
+        boxes[key] = {
+            "E2b-Sandbox-Id": made["sandboxID"],
+            "E2b-Sandbox-Port": "49983",
+            "X-Access-Token": made["envdAccessToken"],
+            "Content-Type": "application/connect+json",
+        }
+
+    async def begin(key: str, begun: asyncio.Event) -> tuple[int, str]:
+        """Send the head of the largest message, and wait for the answer, which comes if there is no room for it."""
+
+        async def head() -> AsyncGenerator[bytes]:
+            yield b"\0" + LARGEST_BODY.to_bytes(4, "big")
+            begun.set()
+            await asyncio.Event().wait()
+
+        url = f"{world.url}/process.Process/StreamInput"
+        async with world.http.post(url, data=head(), headers=boxes[key]) as response:
+            return response.status, response.headers.get("Retry-After", "")
+
+    async with asyncio.timeout(120):
+        begun = [asyncio.Event() for _ in range(2)]
+        held = [asyncio.create_task(begin(world.ada, event)) for event in begun]
+        await asyncio.gather(*(event.wait() for event in begun))
+        other = asyncio.create_task(begin(world.eve, asyncio.Event()))
+        assert await begin(world.ada, asyncio.Event()) == (503, "5")
+        assert not any(task.done() for task in (*held, other))
+        for task in (*held, other):
+            task.cancel()
+        await asyncio.wait((*held, other))

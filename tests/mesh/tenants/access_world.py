@@ -73,6 +73,8 @@ class World:
     channel: grpc.aio.Channel
     address: str
     secrets: dict[str, str] = field(default_factory=dict[str, str])
+    http: str = ""
+    """The URL of its HTTP listener."""
 
     def metadata(self, who: str) -> tuple[tuple[str, str], ...]:
         """Return what somebody sends along."""
@@ -183,6 +185,7 @@ async def open_world(**changed: object) -> AsyncGenerator[World]:
             channel,
             f"grpc://{mesh.addresses[1]}",
             {"root": "sesame-of-the-root", "a stranger": "smesh_" + "a" * 16 + "_" + "b" * 52},
+            next(iter(mesh.http.addresses), ""),
         )
         await world.token("ada", "ada")
         await world.token("bob", "bob")

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.meshes import processes_below
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import SandboxStartFailed
+from sandmesh.errors import CapabilityMissing, SandboxStartFailed
 from sandmeshd.agentlink.calls import AgentCall
 from sandmeshd.agentlink.connection import open_link
 from sandmeshd.contracts.driver import Driver
@@ -27,6 +27,7 @@ from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.templates import load_templates
 
 from .conftest import request_of
 
@@ -135,6 +136,94 @@ async def test_random_numbers_differ_between_kernels_of_one_zygote(paths: MeshPa
         assert len(one) == 3
         assert all(first != second for first, second in zip(one, two, strict=True))
         await _delete(driver, "one", "two")
+
+
+# The interpreter's own code is not among it: Debian's is not position-independent, so that its place is known anyway.
+WHAT_FORKS_SHARE = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.getauxval.restype = ctypes.c_void_p
+maps = [(line.split("-")[0], line.split()[-1]) for line in open("/proc/self/maps")]
+places = [next(start for start, name in maps if what in name) for what in ("/libc.so", "[heap]", "[stack]", "[vdso]")]
+print(hash("x"), ctypes.string_at(libc.getauxval(25), 16).hex(), *places)
+"""
+
+
+async def _make_for(driver: Driver, settings: BubblewrapSettings, name: str, owner: str) -> list[str]:
+    """Create an owner's sandbox, and return its kernel's hash of "x", AT_RANDOM, and addresses."""
+    request = request_of(settings, name)
+    request.record_labels.update({"session": name, "user": owner} if owner else {})
+    found = (await _cell((await driver.create_sandbox(request)).sandbox, WHAT_FORKS_SHARE)).split()
+    assert len(found) == 6
+    return found
+
+
+def _differ(one: list[str], other: list[str]) -> bool:
+    return all(first != second for first, second in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("stands_by", [False, True])
+async def test_owners_share_neither_hashes_nor_canary_nor_addresses(paths: MeshPaths, stands_by: bool) -> None:
+    settings = _settings(paths, stands_by=stands_by)
+    owners = ["ada", "bob", "ada", "bob", "eve"]
+    async with open_driver(settings) as driver:
+        ada, bob, *again, eve = [await _make_for(driver, settings, f"s{at}", owner) for at, owner in enumerate(owners)]
+        assert _differ(ada, bob)
+        assert _differ(eve, ada)
+        assert _differ(eve, bob)
+        # What an owner's own sandboxes share spares each the start of an interpreter.
+        assert again == [ada, bob]
+        assert all(_spawned(paths, f"s{at}") for at in range(5))
+        await _delete(driver, *(f"s{at}" for at in range(5)))
+
+
+async def test_a_template_can_have_each_sandbox_started_alone(paths: MeshPaths) -> None:
+    settings = _settings(paths)
+    base = load_templates()["base"]
+    alone = {"base": base.model_copy(update={"runtime_config": {"start": '"exec"'}})}
+    async with open_driver(settings, templates=alone) as driver:
+        one, two = [await _make_for(driver, settings, name, "ada") for name in ("one", "two")]
+        assert _differ(one, two)
+        assert not _spawned(paths, "one")
+        await _delete(driver, "one", "two")
+    wrong = {"base": base.model_copy(update={"runtime_config": {"start": '"fork"'}})}
+    async with open_driver(settings, templates=wrong) as driver:
+        with pytest.raises(CapabilityMissing, match="knows no runtime_config start of 'base', only start: exec"):
+            await _make(driver, settings, "one")
+
+
+async def test_owners_beyond_the_most_and_pools_share_a_zygote_that_is_replaced(paths: MeshPaths) -> None:
+    settings = _settings(paths, zygotes=1, zygote_forks=2)
+    owners = ["ada", "bob", "", "eve"]
+    async with open_driver(settings) as driver:
+        ada, bob, pool, _ = [await _make_for(driver, settings, f"s{at}", owner) for at, owner in enumerate(owners)]
+        assert _differ(ada, bob)
+        assert bob == pool
+        async with asyncio.timeout(30):
+            while (last := await _make_for(driver, settings, "last", "")) == bob:
+                await _delete(driver, "last")
+        assert _differ(last, bob)
+        await _delete(driver, "last", *(f"s{at}" for at in range(4)))
+
+
+async def test_zygotes_of_idle_owners_end_and_make_room_once_their_sandboxes_are_gone(paths: MeshPaths) -> None:
+    settings = _settings(paths, zygotes=2, zygote_idle=0.001)
+    async with open_driver(settings) as driver:
+        ada = await _make_for(driver, settings, "a", "ada")
+        bob = await _make_for(driver, settings, "b", "bob")
+        # Ada's spawns no more, but counts while its sandbox lives: the next owner's is shared.
+        eve = await _make_for(driver, settings, "e", "eve")
+        assert await _make_for(driver, settings, "pool", "") == eve
+        assert _differ(ada, eve)
+        assert _differ(bob, eve)
+        await _delete(driver, "a", "b", "e", "pool")
+        async with asyncio.timeout(30):
+            while _zygotes() > 1:  # noqa: ASYNC110 - processes end without an event
+                await asyncio.sleep(0.01)
+        dan = await _make_for(driver, settings, "d", "dan")
+        assert await _make_for(driver, settings, "d2", "dan") == dan
+        assert await _make_for(driver, settings, "pool", "") != dan
+        await _delete(driver, "d", "d2", "pool")
 
 
 async def test_user_code_has_no_descriptor_of_another(paths: MeshPaths) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -107,14 +109,20 @@ def check_no_scratch(template: Template, driver: str) -> None:
         raise CapabilityMissing(message, {"needs": "scratch", "fix": fix, "template": template.name})
 
 
-def check_settings(template: Template, driver: str) -> None:
+def unknown_settings(template: Template, known: Mapping[str, str]) -> list[str]:
+    """Return a template's settings of a runtime that are not among those known, which have one value each, as JSON."""
+    return [name for name, value in template.runtime_config.items() if known.get(name) != value]
+
+
+def check_settings(template: Template, driver: str, known: Mapping[str, str] = MappingProxyType({})) -> None:
     """Check that a template states nothing that only another runtime knows.
 
     Raises:
         CapabilityMissing: It does; `facts["needs"]` names each.
     """
-    if template.runtime_config:
-        listed = ", ".join(template.runtime_config)
+    if unknown := unknown_settings(template, known):
+        listed = ", ".join(unknown)
         what = f"runtime_config {listed} of {template.name!r}"
-        message = f"the {driver} driver knows no {what}: state it as a limit, or drop it"
+        only = ", only " + ", ".join(f"{name}: {json.loads(value)}" for name, value in known.items()) if known else ""
+        message = f"the {driver} driver knows no {what}{only}: state it as a limit, or drop it"
         raise CapabilityMissing(message, {"needs": listed, "template": template.name})

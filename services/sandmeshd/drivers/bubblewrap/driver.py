@@ -14,13 +14,14 @@ from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.identity import release
 from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, resume
 from sandmeshd.drivers.bubblewrap.probe import Probe
-from sandmeshd.drivers.bubblewrap.requirements import NAME, capabilities, check, group_limits
+from sandmeshd.drivers.bubblewrap.requirements import NAME, capabilities, check, group_limits, starts_alone
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
 from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.bubblewrap.zygote_start import shared_variables
+from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import check_alive
 from sandmeshd.drivers.node.mounts.host_directories import opened
@@ -29,6 +30,7 @@ from sandmeshd.drivers.node.process_driver import ProcessDriver
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.full_disk import full_disk_explained
+from sandmeshd.tenants.shares import tenant_of
 
 
 class BubblewrapDriver(ProcessDriver):
@@ -94,7 +96,9 @@ class BubblewrapDriver(ProcessDriver):
         mounts = self._builds.mounts(template, folder, request.spec.limits)
         record = new_record(request, folder, self._settings, groups)
         config = agent_config(record, template, self._user_filter, self._settings)
-        return Plan(folder, record, mounts, config, group_limits(request.spec.limits), shared_variables(template))
+        limits, variables = group_limits(request.spec.limits), shared_variables(template)
+        owner = tenant_of(request.record_labels)
+        return Plan(folder, record, mounts, config, limits, variables, owner, starts_alone(template))
 
     async def _start(self, plan: Plan) -> pb.RuntimeSandbox:
         lifetime = await self._modes.start(plan)
@@ -139,7 +143,7 @@ class BubblewrapDriver(ProcessDriver):
             for template in self._builds.standing_by():
                 limits = sandbox_pb2.Limits(**template.limits.model_dump())
                 mounts = self._builds.mounts(template, some, limits)
-                recipe = Recipe(mounts, shared_variables(template), group_limits(limits))
+                recipe = Recipe(mounts, shared_variables(template), group_limits(limits), UNCLAIMED)
                 task = asyncio.create_task(self._modes.prewarm(recipe))
                 self._prewarming.add(task)
                 task.add_done_callback(self._prewarming.discard)

@@ -39,6 +39,10 @@ class Plan:
     limits: GroupLimits
     variables: Mapping[str, str]
     """The environment variables that all sandboxes of its zygote have; the config also has the sandbox's own."""
+    owner: str = ""
+    """Whose zygote spawns it: the sandbox's owner's, or empty for the one that owners share."""
+    own_start: bool = False
+    """Whether its template requires a bwrap of its own."""
 
 
 class StartMode(Protocol):

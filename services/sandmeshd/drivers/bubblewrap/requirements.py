@@ -9,12 +9,15 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.api import requirements
-from sandmeshd.drivers.api.templates import check_settings
+from sandmeshd.drivers.api.templates import check_settings, unknown_settings
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import GroupLimits
 from sandmeshd.drivers.egress import MODES
 from sandmeshd.templates import Template
 
 NAME = "bubblewrap"
+START = "start"
+"""The setting of a template by which its sandboxes share nothing that a zygote's forks have in common: "exec"."""
+_KNOWN = {START: '"exec"'}
 MEMORY = "tmpfs"
 """What enforces a limit of the disk: the workspace is then a file system in memory of that size."""
 
@@ -48,7 +51,12 @@ def group_limits(limits: sandbox_pb2.Limits) -> GroupLimits:
 
 def supports(template: Template) -> bool:
     """Return whether this driver can run a template's sandboxes at all."""
-    return template.image_is_shipped and not template.runtime_config
+    return template.image_is_shipped and not unknown_settings(template, _KNOWN)
+
+
+def starts_alone(template: Template) -> bool:
+    """Return whether each of a template's sandboxes is to start with a bwrap of its own."""
+    return START in template.runtime_config
 
 
 def check_template(template: Template) -> None:
@@ -63,7 +71,7 @@ def check_template(template: Template) -> None:
         )
         message = f"the bubblewrap driver does not run images, such as {template.image!r} of {template.name!r}: {fix}"
         raise CapabilityMissing(message, {"needs": "image", "fix": fix, "template": template.name})
-    check_settings(template, NAME)
+    check_settings(template, NAME, _KNOWN)
 
 
 def check(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> None:

@@ -44,6 +44,16 @@ class BubblewrapSettings(DriverSettings):
     spares: int = Field(default=2, ge=0, le=64, validation_alias="SANDMESH_BUBBLEWRAP_SPARES")
     """How many sandboxes of each kind that was created lately are prepared ahead of their create; 0: none."""
 
+    zygotes: int = Field(default=16, ge=0, le=1024, validation_alias="SANDMESH_BUBBLEWRAP_ZYGOTES")
+    """How many owners' zygotes there may be, of some 40 MiB each: their sandboxes share no address layout, stack canary
+    and seed of string hashes with other owners'. Further owners' come from one that they share; 0: all do."""
+
+    zygote_forks: int = Field(default=64, ge=1)
+    """After so many sandboxes the zygote that owners and pools share is replaced."""
+
+    zygote_idle: float = Field(default=600.0, gt=0)
+    """Seconds after which the zygote of an owner who creates nothing ends, unless it was the last to be used."""
+
     start_timeout: float = Field(default=20.0, gt=0)
     """Seconds that a sandbox's agent may take until it listens."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
 from sandmeshd.drivers.bubblewrap.exec_start import Plan, failed, make_folder, note_uid
 from sandmeshd.drivers.bubblewrap.identity import Leases
+from sandmeshd.drivers.bubblewrap.requirements import START
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.requests import Place, Recipe, request_spawn
 from sandmeshd.drivers.bubblewrap.spawns.spares import Spares
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import Zygote, Zygotes
+from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED, Zygote, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.agent_config import basic_variables, encode_config
 from sandmeshd.drivers.node.processes import end, to_the_end
 from sandmeshd.drivers.node.records import Folder
@@ -34,6 +36,8 @@ def shared_variables(template: Template) -> dict[str, str]:
 
 def needs_exec(plan: Plan) -> str:
     """Return what of a sandbox requires a bwrap of its own; empty if a zygote can spawn it."""
+    if plan.own_start:
+        return f"the setting {START} of its template"
     if plan.mounts.host_directories:
         # A zygote sees only what all of its sandboxes may see of the host.
         return "directories of the host"
@@ -51,6 +55,7 @@ class ZygoteStarter:
         self._leases = leases
         self._zygotes = zygotes
         self._spares = Spares(settings, zygotes, groups, leases)
+        zygotes.on_retirement = self._spares.forget
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def start(self, plan: Plan) -> int | None:
@@ -61,12 +66,21 @@ class ZygoteStarter:
         """
         line = encode_config(plan.config)
         async with _ended_on_error(plan.folder):
+            plan = self._claimed(plan)
             spare = self._spares.take(plan)
             if spare is not None:
                 return await self._finish(spare, line, plan)
-            zygote = await self._zygotes.of(plan.mounts, plan.variables)
+            zygote = await self._zygotes.of(plan.mounts, ZygoteKey.of(plan.mounts, plan.variables, plan.owner))
             async with self._slots:
                 return await self._finish(self._request(plan, zygote), line, plan)
+
+    def _claimed(self, plan: Plan) -> Plan:
+        """Return the plan with whose zygote spawns it; an owner's first is the one that stands by, with its spares."""
+        wanted = ZygoteKey.of(plan.mounts, plan.variables, plan.owner)
+        key, unclaimed = self._zygotes.claim(wanted)
+        if unclaimed is not None:
+            self._spares.reassign(unclaimed, key)
+        return replace(plan, owner=key.owner)
 
     async def _finish(self, spawn: Spawn, line: bytes, plan: Plan) -> int | None:
         with closing(spawn):
@@ -77,7 +91,7 @@ class ZygoteStarter:
                 raise failed(
                     plan.folder, f"its agent did not listen within {self._settings.start_timeout:g} s"
                 ) from None
-            self._spares.want(Recipe.of(plan))
+            self._want(Recipe.of(plan))
             return spawn.detach_config() if self._settings.ends_with_driver else None
 
     def _request(self, plan: Plan, zygote: Zygote) -> Spawn:
@@ -94,7 +108,14 @@ class ZygoteStarter:
         Raises:
             SpawnFailed: It cannot be started.
         """
-        await self._zygotes.of(recipe.mounts, recipe.variables)
+        if not self._zygotes.is_of_another(recipe.zygote):
+            await self._zygotes.of(recipe.mounts, recipe.zygote)
+            self._spares.want(recipe)
+
+    def _want(self, recipe: Recipe) -> None:
+        if self._zygotes.expects_owners(recipe.zygote):
+            # Where owners take turns, the next new one finds a zygote with spares, too.
+            self._spares.want(replace(recipe, owner=UNCLAIMED))
         self._spares.want(recipe)
 
     async def close(self) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -32,7 +34,16 @@ from sandmeshd.drivers.node.processes import reap
 from sandmeshd.runtime.child_process import readable
 
 END_SECONDS = 2.0
+IMPORT_SECONDS = 15.0
+"""How long one that is not up yet may take to notice that it is not wanted: it imports first."""
+
 TAIL_BYTES = 2048
+SHARED = ""
+"""The owner of the zygote for pools, whose owners are not known yet, and for owners beyond the most that have one."""
+
+UNCLAIMED = "?"
+"""The owner of a zygote that stands by: the first that needs one becomes its owner."""
+
 SEND_BYTES = 1 << 20
 
 log = structlog.get_logger()
@@ -58,13 +69,14 @@ class ZygoteKey:
     data: tuple[tuple[Path, str], ...]
     scratch: tuple[str, ...]
     variables: tuple[tuple[str, str], ...]
+    owner: str
 
     @staticmethod
-    def of(mounts: Mounts, variables: Mapping[str, str]) -> ZygoteKey:
-        """Return the key of sandboxes with these mounts and shared variables."""
+    def of(mounts: Mounts, variables: Mapping[str, str], owner: str) -> ZygoteKey:
+        """Return the key of an owner's sandboxes with these mounts and shared variables."""
         shared = tuple(sorted(variables.items()))
         paths = (mounts.environment, mounts.home_files, mounts.agent, mounts.mcp)
-        return ZygoteKey(*paths, mounts.system, mounts.data, mounts.scratch, shared)
+        return ZygoteKey(*paths, mounts.system, mounts.data, mounts.scratch, shared, owner)
 
 
 class Zygote:
@@ -73,6 +85,8 @@ class Zygote:
     def __init__(self, control: socket.socket, pidfd: int) -> None:
         self._control = control
         self._pidfd = pidfd
+        self.forks = 0
+        """How many sandboxes were requested of it."""
         self._end: asyncio.Task[None] | None = None
 
     @property
@@ -86,6 +100,7 @@ class Zygote:
         Raises:
             ZygoteGone: It does not accept requests.
         """
+        self.forks += 1
         try:
             socket.send_fds(self._control, [json.dumps(request).encode()], fds)
         except OSError as error:
@@ -116,6 +131,10 @@ class Zygote:
         await readable(self._control.fileno())
         log.warning("a zygote accepts no more requests; the next create starts another")
 
+    def watch(self) -> int:
+        """Return another descriptor of its process, which becomes readable at its end."""
+        return os.dup(self._pidfd)
+
     async def close(self) -> None:
         """Release it: it ends with the last sandbox that it spawned. Cancelled, this leaves nothing open either."""
         try:
@@ -132,24 +151,68 @@ class Zygote:
 
     async def _shut_down(self) -> None:
         self._control.shutdown(socket.SHUT_WR)
-        async with asyncio.timeout(END_SECONDS):
+        async with asyncio.timeout(IMPORT_SECONDS if self._end is None else END_SECONDS):
             await readable(self._control.fileno())
             if not parse(self._control.recv(TAIL_BYTES)).get("living"):
                 await readable(self._pidfd)
 
 
 class Zygotes:
-    """The zygotes of a driver, one a key, each started when it is first needed."""
+    """The zygotes of a driver, each started when it is first needed: one for each owner of each kind of sandbox.
+
+    At most `settings.zygotes` are owners', counting those that ended but have living sandboxes: sandboxes of further
+    owners come from one that they share with pools.
+    """
 
     def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes) -> None:
+        self.on_retirement: Callable[[ZygoteKey], None] = _ignored
+        """Called with the key of each zygote that is to spawn no more."""
         self._settings = settings
         self._view = view
         self._filter = agent_filter
         self._starting: dict[ZygoteKey, asyncio.Task[Zygote]] = {}
+        self._used: dict[ZygoteKey, float] = {}
+        self._retired: list[int] = []
+        self._renewing: set[ZygoteKey] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def of(self, mounts: Mounts, variables: Mapping[str, str]) -> Zygote:
+    def claim(self, key: ZygoteKey) -> tuple[ZygoteKey, ZygoteKey | None]:
+        """Return the key of the zygote that is to spawn an owner's sandbox, and the key that it had until now.
+
+        It is the owner's; for a new owner the one that stands by, if there is one; where as many owners have theirs as
+        may, the one that is shared.
+        """
+        self._retire_idle()
+        if key.owner != SHARED and not self._has(key) and self._owned() >= self._settings.zygotes:
+            log.info("an owner shares a zygote: as many as may have their own", most=self._settings.zygotes)
+            key = replace(key, owner=SHARED)
+        unclaimed = replace(key, owner=UNCLAIMED)
+        adopts = not self._has(key) and self._has(unclaimed)
+        if adopts:
+            self._forget(key)
+            self._starting[key] = self._starting.pop(unclaimed)
+        self._used[key] = time.monotonic()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._settings.zygote_idle, self._look_for_idle)
+        return key, unclaimed if adopts else None
+
+    def is_of_another(self, key: ZygoteKey) -> bool:
+        """Return whether a zygote of such sandboxes runs that is another owner's."""
+        return any(replace(one, owner=key.owner) == key != one for one in self._starting if self._has(one))
+
+    def expects_owners(self, key: ZygoteKey) -> bool:
+        """Return whether several owners have zygotes of such sandboxes, and another may have one."""
+        owners = [one for one in self._starting if one.owner != UNCLAIMED and replace(one, owner=key.owner) == key]
+        return len(owners) > 1 and self._owned() < self._settings.zygotes
+
+    def current(self, key: ZygoteKey) -> Zygote | None:
+        """Return the zygote of a key, if it runs."""
+        task = self._starting.get(key)
+        return task.result() if task is not None and task.done() and _lives(task) else None
+
+    async def of(self, mounts: Mounts, key: ZygoteKey) -> Zygote:
         """Return the zygote of such sandboxes, started now unless it runs.
 
         Raises:
@@ -157,13 +220,58 @@ class Zygotes:
         """
         if self._closed:
             raise SpawnFailed("the driver has closed its zygotes")
-        key = ZygoteKey.of(mounts, variables)
-        task = self._starting.get(key)
-        if task is None or (task.done() and not _lives(task)):
+        if not self._has(key):
             self._forget(key)
-            task = self._starting[key] = asyncio.create_task(self._start(mounts, key))
+            self._starting[key] = asyncio.create_task(self._start(mounts, key))
             self._retire_stale(key)
-        return await asyncio.shield(task)
+        if key.owner != UNCLAIMED:
+            self._used[key] = time.monotonic()
+        zygote = await asyncio.shield(self._starting[key])
+        if key.owner == SHARED and zygote.forks >= self._settings.zygote_forks and key not in self._renewing:
+            self._renewing.add(key)
+            self._background(self._renew(mounts, key))
+        return zygote
+
+    async def _renew(self, mounts: Mounts, key: ZygoteKey) -> None:
+        """Replace a zygote by another of the same key, which is ready before the first is released."""
+        task = asyncio.create_task(self._start(mounts, key))
+        try:
+            await asyncio.wait([task])
+            if self._closed or not _lives(task):
+                self._background(_close(task))
+                return
+            self._forget(key)
+            self._starting[key] = task
+        finally:
+            self._renewing.discard(key)
+
+    def _has(self, key: ZygoteKey) -> bool:
+        task = self._starting.get(key)
+        return task is not None and (not task.done() or _lives(task))
+
+    def _owned(self) -> int:
+        """Count owners' zygotes, and the retired ones whose sandboxes are alive."""
+        poll = select.poll()
+        for fd in self._retired:
+            poll.register(fd, select.POLLIN)
+        for fd, _ in poll.poll(0):
+            self._retired.remove(fd)
+            reap(fd)
+            os.close(fd)
+        return len(self._retired) + sum(key.owner not in (SHARED, UNCLAIMED) for key in self._starting)
+
+    def _look_for_idle(self) -> None:
+        self._timer = None
+        self._retire_idle()
+        if len(self._used) > 1:
+            self._timer = asyncio.get_running_loop().call_later(self._settings.zygote_idle, self._look_for_idle)
+
+    def _retire_idle(self) -> None:
+        """Release the zygotes of owners who created nothing lately, but not the one that was used last."""
+        latest = max(self._used, key=lambda key: self._used[key], default=None)
+        limit = time.monotonic() - self._settings.zygote_idle
+        for key in [key for key, used in self._used.items() if used < limit and key != latest]:
+            self._forget(key)
 
     def _retire_stale(self, newest: ZygoteKey) -> None:
         """Release zygotes whose agent is not the current one."""
@@ -171,11 +279,20 @@ class Zygotes:
             self._forget(key)
 
     def _forget(self, key: ZygoteKey) -> None:
+        self._used.pop(key, None)
+        zygote = self.current(key)
         task = self._starting.pop(key, None)
-        if task is not None:
-            closing = asyncio.create_task(_close(task))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+        if task is None:
+            return
+        if zygote is not None and key.owner not in (SHARED, UNCLAIMED):
+            self._retired.append(zygote.watch())
+        self.on_retirement(key)
+        self._background(_close(task))
+
+    def _background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def _start(self, mounts: Mounts, key: ZygoteKey) -> Zygote:
         output = os.memfd_create("zygote", os.MFD_CLOEXEC)
@@ -225,10 +342,19 @@ class Zygotes:
     async def close(self) -> None:
         """Release all, and start no other."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         for key in list(self._starting):
             self._forget(key)
-        if self._closing:
+        while self._closing:
             await asyncio.wait(self._closing)
+        for fd in self._retired:
+            os.close(fd)
+        self._retired.clear()
+
+
+def _ignored(_: ZygoteKey) -> None:
+    """Ignore a retirement."""
 
 
 def _lives(task: asyncio.Task[Zygote]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
+import structlog
+
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, SandmeshError, SecretNotFound
@@ -21,6 +23,8 @@ from sandmeshd.drivers.egress.subscribers import Subscribers, merged
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.paths import MeshPaths
 
+log = structlog.get_logger()
+
 
 class EgressGuard(ForwardingDriver):
     """A Driver whose sandboxes have the egress that they were granted; the driver itself only configures agents."""
@@ -28,7 +32,9 @@ class EgressGuard(ForwardingDriver):
     def __init__(self, driver: Driver, paths: MeshPaths, proxy: EgressProxy, settings: EgressSettings) -> None:
         super().__init__(driver)
         self._mesh_id = paths.mesh_id
-        self._kept = Kept(paths.node_state / "grants", sandbox_pb2.NetworkGrant)
+        # What a damaged file allowed is not known: nothing is allowed until the grant is changed again.
+        closed = sandbox_pb2.NetworkGrant(mode=sandbox_pb2.NETWORK_MODE_NONE)
+        self._kept = Kept(paths.node_state / "grants", sandbox_pb2.NetworkGrant, closed)
         self._kept_secrets = Kept(paths.node_state / "secrets", pb.ChangeNetworkRequest)
         self._proxy = proxy
         self._settings = settings
@@ -44,7 +50,12 @@ class EgressGuard(ForwardingDriver):
         if living:
             await self.get_info(pb.GetInfoRequest())
         for sandbox in living:
-            self._admit(sandbox)
+            try:
+                self._admit(sandbox)
+            except SandmeshError as error:
+                # A damaged grant or secret is one sandbox's, which then reaches nothing.
+                fix = "change its network, or release it"
+                log.warning("a sandbox has no egress", sandbox_id=sandbox.sandbox_id, error=error.message, fix=fix)
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Return what the driver is and can do, and remember its templates' grants."""
@@ -79,6 +90,12 @@ class EgressGuard(ForwardingDriver):
             if not had:
                 devices.release(request.sandbox_id)
             raise
+
+    async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
+        """Install a token; a sandbox from a pool has an owner from then on."""
+        installed = await self._driver.install_token(request)
+        self._proxy.assign(request.sandbox_id, request.record_labels)
+        return installed
 
     async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
         """Put a grant in force, end open connections that it does not allow, and return what is in force."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from google.protobuf.message import Message
+import structlog
+from google.protobuf.message import DecodeError, Message
 
 from sandmesh.shared.atomic_file import open_replacement
+
+log = structlog.get_logger()
 
 M = TypeVar("M", bound=Message)
 
@@ -15,16 +18,25 @@ M = TypeVar("M", bound=Message)
 class Kept(Generic[M]):
     """One file for each sandbox that has another message of a kind than it was made with."""
 
-    def __init__(self, folder: Path, kind: type[M]) -> None:
+    def __init__(self, folder: Path, kind: type[M], unreadable: M | None = None) -> None:
+        """Keep messages of a kind in a folder; `unreadable` is in force where a file cannot be read."""
         self._folder = folder
         self._kind = kind
+        self._unreadable = unreadable
 
     def read(self, sandbox_id: str) -> M | None:
         """Return a sandbox's message, None where it was never changed."""
+        path = self._folder / sandbox_id
         try:
-            return self._kind.FromString((self._folder / sandbox_id).read_bytes())
+            return self._kind.FromString(path.read_bytes())
         except FileNotFoundError:
             return None
+        except (OSError, DecodeError) as error:
+            fix = "change it again, or release the sandbox"
+            log.warning(
+                "a kept change cannot be read", sandbox_id=sandbox_id, path=str(path), error=str(error), fix=fix
+            )
+            return self._unreadable
 
     def write(self, sandbox_id: str, message: M) -> None:
         """Keep a message."""

@@ -10,7 +10,7 @@ import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import MeshUnavailable, SandmeshError
 from sandmeshd.auth.sealer import Sealer
 from sandmeshd.drivers.egress.devices.leases import Devices, is_adb
 from sandmeshd.drivers.egress.dialer import Dialer, Upstream
@@ -28,6 +28,7 @@ from sandmeshd.drivers.egress.secrets.termination import Termination, terminatio
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import Stream
 from sandmeshd.runtime.listeners import Listeners
+from sandmeshd.tenants.shares import Shares, tenant_of
 
 log = structlog.get_logger()
 
@@ -48,7 +49,8 @@ class EgressProxy:
         self._terminations: dict[str, Termination] = {}
         self._ended_bytes: dict[str, int] = {}
         self._new_termination = terminations(upstream.settings)
-        self._connections = 0
+        self._shares = Shares("connections out of sandboxes", upstream.settings.total_connections)
+        self._owners: dict[str, str] = {}
 
     def admit(self, sandbox: pb.RuntimeSandbox, grant: sandbox_pb2.NetworkGrant, alive: Alive, report: Report) -> None:
         """Serve a sandbox's egress until it is dismissed or no longer alive; `report` is called for each refusal.
@@ -57,6 +59,7 @@ class EgressProxy:
             InvalidArgument: A host of the grant is not one, or a secret was sealed for others.
         """
         if sandbox.sandbox_id not in self._tasks:
+            self.assign(sandbox.sandbox_id, sandbox.record_labels)
             dialer = Dialer(policy_of(grant, self._upstream.settings), self._upstream)
             termination = self._new_termination(sandbox)
             self._dialers[sandbox.sandbox_id] = dialer
@@ -66,6 +69,10 @@ class EgressProxy:
             task = asyncio.create_task(egress.serve(sandbox, alive, report))
             self._tasks[sandbox.sandbox_id] = task
             task.add_done_callback(lambda _: self._forget(sandbox.sandbox_id))
+
+    def assign(self, sandbox_id: str, record_labels: Mapping[str, str]) -> None:
+        """Count a sandbox's connections from now on as those of the owner that its labels name."""
+        self._owners[sandbox_id] = tenant_of(record_labels)
 
     def change(self, sandbox_id: str, grant: sandbox_pb2.NetworkGrant) -> None:
         """Put a grant in force for a sandbox, and end its connections that it does not allow.
@@ -107,9 +114,11 @@ class EgressProxy:
         if dialer is not None:
             self._ended_bytes[sandbox_id] = dialer.traffic.bytes()
         self._terminations.pop(sandbox_id, None)
+        self._owners.pop(sandbox_id, None)
 
     async def dismiss(self, sandbox_id: str) -> None:
         """Stop serving a sandbox."""
+        self._owners.pop(sandbox_id, None)
         task = self._tasks.get(sandbox_id)
         if task is not None:
             task.cancel()
@@ -119,21 +128,26 @@ class EgressProxy:
         """Stop serving all sandboxes."""
         await asyncio.gather(*(self.dismiss(name) for name in list(self._tasks)))
 
-    def acquire(self, held: int) -> bool:
-        """Count a new connection of a sandbox that holds some and return True, unless it has its share already.
+    def acquire(self, sandbox_id: str, held: int) -> str:
+        """Count a new connection of a sandbox that holds some, and return whose it is, for `release`.
 
-        A share is an eighth of what is free, so that however many sandboxes want all there is, one that has none gets
-        some. A driver does not know whose sandboxes are: those in pools are nobody's yet.
+        A sandbox has an eighth of what is free, so that however many sandboxes of an owner want all there is, one that
+        has none gets some; an owner has a quarter of all.
+
+        Raises:
+            MeshUnavailable: The sandbox or its owner has its share already.
         """
-        free = self._upstream.settings.total_connections - self._connections
-        if free <= 0 or held >= max(1, free // _SHARE):
-            return False
-        self._connections += 1
-        return True
+        owner = self._owners.get(sandbox_id, "")
+        most = self._shares.part if owner else self._shares.most
+        free = min(most - self._shares.used(owner), self._shares.most - self._shares.total)
+        if held >= max(1, free // _SHARE):
+            raise MeshUnavailable(f"a sandbox has at most 1/{_SHARE} of the connections that its owner has free")
+        self._shares.take(owner)
+        return owner
 
-    def release(self) -> None:
-        """Count a connection as closed."""
-        self._connections -= 1
+    def release(self, owner: str) -> None:
+        """Count a connection of an owner as closed."""
+        self._shares.give(owner)
 
 
 class _Backoff:
@@ -184,9 +198,13 @@ class _SandboxEgress:
 
     async def _serve(self, stream: Stream, reports: Reports) -> None:
         exchange = Exchange(stream, self._dialer, self._termination, self._settings, reports.add)
-        if self._open >= self._settings.connections or not self._proxy.acquire(self._open):
-            most = f"a sandbox may have {self._settings.connections}, and an eighth of what its node has free"
-            await exchange.refuse(f"too many connections at once: {most}")
+        if self._open >= self._settings.connections:
+            await exchange.refuse(f"too many connections at once: a sandbox may have {self._settings.connections}")
+            return
+        try:
+            owner = self._proxy.acquire(self._sandbox_id, self._open)
+        except MeshUnavailable as error:
+            await exchange.refuse(f"too many connections at once: {error.message}")
             return
         self._open += 1
         try:
@@ -197,7 +215,7 @@ class _SandboxEgress:
             await stream.reset()
         finally:
             self._open -= 1
-            self._proxy.release()
+            self._proxy.release(owner)
 
     async def _serve_device(self, stream: Stream) -> bool:
         """Serve an adb client; return whether it was one."""

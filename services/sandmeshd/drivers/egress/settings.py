@@ -62,7 +62,8 @@ class EgressSettings(Settings):
     """The most connections of one sandbox at once."""
 
     total_connections: int = Field(default=2048, ge=1)
-    """The most connections of all sandboxes of the driver at once; a sandbox has at most an eighth of what is free."""
+    """The most connections of all sandboxes of the driver at once; an owner has a quarter of them, and a sandbox an
+    eighth of what its owner has free."""
 
     head_seconds: float = Field(default=10.0, gt=0)
     """How long a request's head may take to arrive."""

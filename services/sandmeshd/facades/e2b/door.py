@@ -31,8 +31,10 @@ from sandmeshd.facades.e2b.mcp import gateway
 from sandmeshd.facades.e2b.mcp.gateway import Gateways
 from sandmeshd.facades.e2b.pauses import Pauser
 from sandmeshd.facades.e2b.ports import exposed_port
+from sandmeshd.facades.e2b.requests import MOST_BYTES, ROOM, Room
 from sandmeshd.facades.e2b.volumes.shelf import Shelf
 from sandmeshd.runtime.http import EXPOSED_PORT, PAGE_HEADER
+from sandmeshd.tenants.shares import Shares
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -66,6 +68,7 @@ class Door:
         self._tokens = TokenMaker(secret)
         self._access = Access(self._tokens)
         self._gateways = Gateways(clients)
+        self._messages = Shares("bytes of E2B's messages", MOST_BYTES)
         self._suffix = f".{domain}" if domain else None
         catalog = Catalog(folder / "templates.json")
         builder = Builder(clients, catalog, folder / "uploads")
@@ -130,6 +133,13 @@ class Door:
             return SandboxGone(target.name).response()
 
     async def _serve(self, guest: Guest, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[ROOM] = Room(self._messages, guest.owner)
+        try:
+            return await self._reach(guest, target, request, handler)
+        finally:
+            request[ROOM].release()
+
+    async def _reach(self, guest: Guest, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
         if target.port == ENVD:
             self._access.check(guest, request)
             await self._wake(guest)

@@ -52,14 +52,19 @@ class ApiError(Exception):
         self.retry_after = retry_after
 
     @property
+    def headers(self) -> dict[str, str]:
+        """`Retry-After` in whole seconds, where a later request may succeed."""
+        return {} if self.retry_after is None else {"Retry-After": str(max(1, math.ceil(self.retry_after)))}
+
+    @property
     def connect_error(self) -> dict[str, str]:
         """The error as the Connect protocol writes it."""
         return {"code": _CODES.get(self.status, "internal"), "message": self.message}
 
     def response(self) -> web.Response:
-        """Return the error as the control plane writes it; `Retry-After` is in whole seconds."""
-        headers = {} if self.retry_after is None else {"Retry-After": str(max(1, math.ceil(self.retry_after)))}
-        return web.json_response({"code": self.status, "message": self.message}, status=self.status, headers=headers)
+        """Return the error as the control plane writes it."""
+        content = {"code": self.status, "message": self.message}
+        return web.json_response(content, status=self.status, headers=self.headers)
 
 
 class SandboxGone(Exception):

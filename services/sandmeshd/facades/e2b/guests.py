@@ -20,6 +20,7 @@ from sandmeshd.facades.e2b.errors import SandboxGone
 from sandmeshd.facades.e2b.identities import mesh_id, public_id
 from sandmeshd.facades.e2b.marks import LABEL, Marks, read_marks
 from sandmeshd.runtime.http import ExposedUrl
+from sandmeshd.tenants.shares import owner_of_user
 
 if TYPE_CHECKING:
     from sandmeshd.facades.e2b.envd.followed import Running
@@ -48,6 +49,9 @@ class Guest:
     sandbox_id: str
     home: str
     """Where programs inside find what clients know as /home/user."""
+
+    owner: str = ""
+    """Whom the bytes of its requests count for."""
 
     processes: dict[int, Running] = field(default_factory=dict[int, "Running"])
     """What was started in it, by process id; the last that ended too."""
@@ -196,7 +200,7 @@ class Guests:
         if marks is None:
             raise SandboxGone(public_id(sandbox_id))
         home = await find_home(box, info)
-        guest = self._guests[sandbox_id] = Guest(box, marks, sandbox_id, home)
+        guest = self._guests[sandbox_id] = Guest(box, marks, sandbox_id, home, owner_of_user(info.user_id))
         await self._forget_some()
         return guest
 

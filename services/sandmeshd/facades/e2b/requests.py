@@ -11,6 +11,7 @@ from pydantic_core import from_json
 
 from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.tenants.shares import Shares
 
 LARGEST_BODY: Final = 64 << 20
 """Bytes of a message to a sandbox."""
@@ -18,7 +19,54 @@ LARGEST_BODY: Final = 64 << 20
 LARGEST_CONTROL_BODY: Final = 4 << 20
 """Bytes of a request's body to the control plane, which is parsed as JSON."""
 
+MOST_BYTES: Final = 512 << 20
+"""Bytes of all bodies and messages that the door has at a time; a quarter of it for one owner."""
+
 _CHUNK: Final = 256 << 10
+
+
+class Room:
+    """The bytes that a request holds of what its owner's bodies and messages may have."""
+
+    def __init__(self, shares: Shares, owner: str) -> None:
+        self._shares = shares
+        self._owner = owner
+        self._held = 0
+
+    async def take(self, size: int) -> None:
+        """Count bytes that have arrived; where the owner has no room for more, wait.
+
+        Raises:
+            MeshUnavailable: The owner's other requests took all the room, for as long as one waits.
+        """
+        await self._shares.acquire(self._owner, size)
+        self._held += size
+
+    def release(self) -> None:
+        """Count the bytes as gone."""
+        if self._held:
+            self._shares.give(self._owner, self._held)
+            self._held = 0
+
+
+ROOM: Final = web.RequestKey("room", Room)
+"""Where what has admitted a request says for whom its bytes count."""
+
+
+async def count(request: web.Request, size: int) -> None:
+    """Count bytes of a request for its owner, where it is known, until they are released.
+
+    Raises:
+        MeshUnavailable: As `Room.take`.
+    """
+    if ROOM in request and size:
+        await request[ROOM].take(size)
+
+
+def release(request: web.Request) -> None:
+    """Count the bytes of a request as gone."""
+    if ROOM in request:
+        request[ROOM].release()
 
 
 def api_key(request: web.Request) -> str:
@@ -65,12 +113,14 @@ async def whole_body(request: web.Request, largest: int = LARGEST_CONTROL_BODY) 
 
     Raises:
         ApiError: It has more than `largest` bytes.
+        MeshUnavailable: Its owner has as many bytes of bodies as one may.
     """
     whole = bytearray()
     async for chunk in body(request):
-        whole += chunk
-        if len(whole) > largest:
+        if len(whole) + len(chunk) > largest:
             raise ApiError(413, f"a body has at most {largest} bytes")
+        await count(request, len(chunk))
+        whole += chunk
     return bytes(whole)
 
 

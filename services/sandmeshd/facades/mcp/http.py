@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from sandmesh import SandmeshError
 from sandmesh.errors import Denied, Exhausted, NotFound
+from sandmeshd.facades.clients import owner_of
 from sandmeshd.facades.http import TokenCheck, bearer_token, serve_http
 from sandmeshd.facades.mcp.sessions import HttpSessions
 from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
-from sandmeshd.facades.shares import owner_of
 
 NAME = "the MCP adapter"
 PATH = "/mcp"

@@ -19,7 +19,7 @@ from sandmeshd.facades.mcp.event_store import RecentEvents
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.server import open_session_server
 from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
-from sandmeshd.facades.shares import Shares
+from sandmeshd.tenants.shares import Shares
 
 log = structlog.get_logger()
 

@@ -14,12 +14,11 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.bodies import Bodies
-from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients, owner_of
 from sandmeshd.facades.keys import KeyCheck
 from sandmeshd.facades.sandboxfusion.notebooks import run_cells
 from sandmeshd.facades.sandboxfusion.programs import Sandboxes
 from sandmeshd.facades.sandboxfusion.requests import RunCode, RunJupyter, read_request
-from sandmeshd.facades.shares import owner_of
 
 _MOST_BODY: Final = 64 << 20
 _DATASETS: Final = ("get_prompts", "get_prompt_by_id", "submit", "get_metrics", "get_metrics_function")

@@ -16,9 +16,8 @@ from sandmesh.errors import NotFound, SandboxLost, SandmeshError
 from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.bodies import Bodies
-from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients, owner_of
 from sandmeshd.facades.keys import KeyCheck
-from sandmeshd.facades.shares import owner_of
 from sandmeshd.facades.swerex.errors import GuestError, RuntimeEnded, lost
 from sandmeshd.facades.swerex.places import Place
 from sandmeshd.facades.swerex.replies import Replies, Reply

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from sandmeshd.facades.answers import RequestError
-from sandmeshd.facades.shares import PARTS
 from sandmeshd.facades.swerex.places import Place
+from sandmeshd.tenants.shares import PARTS
 
 Reply: TypeAlias = tuple[int, bytes]
 

@@ -31,7 +31,7 @@ def ended() -> web.Response:
 
 def busy(why: str, retry_after: int) -> web.Response:
     """Return the page that says that too much is open, and when to try again."""
-    response = page(503, "Too many connections", f"Of the sandboxes' connections {why}. Load this page again later.")
+    response = page(503, "Too many connections", f"{why[:1].upper()}{why[1:]}. Load this page again later.")
     response.headers["Retry-After"] = str(retry_after)
     return response
 

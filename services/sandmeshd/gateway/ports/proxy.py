@@ -11,7 +11,7 @@ from aiohttp.typedefs import Middleware
 from yarl import URL
 
 from sandmesh.api.port.v1 import port_pb2
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import MeshUnavailable, SandmeshError
 from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.agent_call import Refused
 from sandmeshd.gateway.ports.client import MOST_PER_PORT, Tunnels, Unreachable, open_session
@@ -19,11 +19,11 @@ from sandmeshd.gateway.ports.devtools import carry_devtools, check_final
 from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.gateway.ports.live_view import VIEWS, carry_view
 from sandmeshd.gateway.ports.makers import Makers
-from sandmeshd.gateway.ports.shares import NoSlot, Shares
 from sandmeshd.gateway.ports.tokens import Signer, Target
 from sandmeshd.gateway.ports.tunnel import Tunnel
 from sandmeshd.runtime.http import EXPOSED_PORT, PORT_HEADER
 from sandmeshd.runtime.http.websockets import carry_websocket
+from sandmeshd.tenants.shares import ADMINISTRATORS, Shares
 
 PREFIX: Final = "/p/"
 MOST_CONNECTIONS: Final = 512
@@ -38,7 +38,7 @@ class Proxy:
     def __init__(self, signer: Signer, makers: Makers, tunnels: Tunnels, domain: str | None) -> None:
         self._signer = signer
         self._makers = makers
-        self._slots = Shares(MOST_CONNECTIONS, _WAIT_SECONDS)
+        self._slots = Shares("connections to exposed ports", MOST_CONNECTIONS, _WAIT_SECONDS)
         self._tunnels = tunnels
         self._suffix = f".{domain.lower()}" if domain else None
         self._session = open_session(tunnels)
@@ -83,12 +83,19 @@ class Proxy:
         if target is None:
             return pages.ended()
         try:
-            async with self._slots.slot(await self._makers.owner(target)):
-                return await self._reach(request, target, prefix, path)
+            owner = await self._makers.owner(target) or ADMINISTRATORS
         except (SandmeshError, Refused) as why:
             return pages.unreachable(why, target.port)
-        except NoSlot as error:
-            return pages.busy(str(error), error.retry_after)
+        try:
+            await self._slots.acquire(owner)
+        except MeshUnavailable as error:
+            return pages.busy(error.message, round(error.retry_after or 1))
+        try:
+            return await self._reach(request, target, prefix, path)
+        except (SandmeshError, Refused) as why:
+            return pages.unreachable(why, target.port)
+        finally:
+            self._slots.give(owner)
 
     async def _reach(self, request: web.Request, target: Target, prefix: str, path: str) -> web.StreamResponse:
         relayed = PORT_HEADER in request.headers

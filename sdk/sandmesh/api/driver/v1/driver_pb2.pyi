@@ -426,7 +426,9 @@ class CreateSandboxRequest(_message.Message):
 
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Stored with the sandbox, to rebuild its record."""
+        """Stored with the sandbox, to rebuild its record. `session`, `user` and `caller` say whose it is: a driver that forks
+        sandboxes from a process SHOULD have one for each owner, so that owners share no address layout and seed of hashes.
+        """
 
     @_builtins.property
     def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

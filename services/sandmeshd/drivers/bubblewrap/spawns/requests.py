@@ -35,17 +35,22 @@ class Recipe:
     mounts: Mounts
     variables: Mapping[str, str]
     limits: GroupLimits
+    owner: str
 
     @staticmethod
     def of(plan: Plan) -> Recipe:
         """Return the recipe of a sandbox to be started."""
-        return Recipe(plan.mounts, plan.variables, plan.limits)
+        return Recipe(plan.mounts, plan.variables, plan.limits, plan.owner)
+
+    @property
+    def zygote(self) -> ZygoteKey:
+        """The key of the zygote that spawns it."""
+        return ZygoteKey.of(self.mounts, self.variables, self.owner)
 
     @property
     def kind(self) -> Kind:
         """The kind of sandbox that it makes."""
-        key = ZygoteKey.of(self.mounts, self.variables)
-        return Kind(key, self.limits, self.mounts.disk_bytes, self.mounts.scratch_bytes)
+        return Kind(self.zygote, self.limits, self.mounts.disk_bytes, self.mounts.scratch_bytes)
 
 
 @dataclass(frozen=True)

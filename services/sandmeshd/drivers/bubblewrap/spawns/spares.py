@@ -14,7 +14,7 @@ import secrets
 import time
 from collections import OrderedDict, deque
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from sandmeshd.drivers.bubblewrap.identity import Leases, release
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.requests import Kind, Place, Recipe, request_spawn
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, Zygotes
+from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, Zygote, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.processes import end, to_the_end
 from sandmeshd.drivers.node.records import Folder, Folders
 from sandmeshd.drivers.node.removal import discard
@@ -50,6 +50,7 @@ class Spare:
 
     folder: Folder
     spawn: Spawn
+    zygote: Zygote
 
     def move(self, plan: Plan) -> Spawn:
         """Become the sandbox of a plan, except for its configuration.
@@ -97,13 +98,27 @@ class Spares:
         if self._filling is None:
             self._filling = asyncio.create_task(self._fill())
 
+    def reassign(self, unclaimed: ZygoteKey, key: ZygoteKey) -> None:
+        """Keep what a zygote that stood by has spawned for the owner that it has now."""
+        for kind in [kind for kind in self._recipes if kind.zygote == unclaimed]:
+            del self._recipes[kind]
+            for spare in self._waiting.pop(kind, ()):
+                self._waiting.setdefault(replace(kind, zygote=key), deque()).append(spare)
+
+    def forget(self, key: ZygoteKey) -> None:
+        """End the spares of a zygote that is to spawn no more, and prepare no others."""
+        for kind in [kind for kind in {*self._recipes, *self._waiting} if kind.zygote == key]:
+            self._forget(kind)
+
     def take(self, plan: Plan) -> Spawn | None:
         """Return a spare that has become the sandbox of a plan, except for its configuration; None: there is none."""
         self._last_create = time.monotonic()
-        waiting = self._waiting.get(Recipe.of(plan).kind)
+        kind = Recipe.of(plan).kind
+        waiting = self._waiting.get(kind)
         while waiting:
             spare = waiting.popleft()
-            if spare.spawn.waits():
+            # One of a zygote that became another owner's meanwhile, or was replaced, is nobody's.
+            if spare.spawn.waits() and spare.zygote is self._zygotes.current(kind.zygote):
                 spare.spawn.unwatch()
                 with suppress(OSError):
                     return spare.move(plan)
@@ -140,13 +155,13 @@ class Spares:
             self._forget(recipe.kind)
             return
         self._waiting.setdefault(recipe.kind, deque()).append(spare)
-        spare.spawn.watch(partial(self._on_end, recipe.kind, spare))
+        spare.spawn.watch(partial(self._on_end, spare))
         if recipe.kind not in self._recipes:
             self._forget(recipe.kind)
         log.debug("a sandbox waits for its create", folder=str(spare.folder.root))
 
     async def _make(self, recipe: Recipe) -> Spare:
-        zygote = await self._zygotes.of(recipe.mounts, recipe.variables)
+        zygote = await self._zygotes.of(recipe.mounts, recipe.zygote)
         folder = self._folders.staged(f"spare-{secrets.token_hex(8)}")
         spawn: Spawn | None = None
         try:
@@ -161,11 +176,11 @@ class Spares:
                 spawn.close()
             await to_the_end(_remove(folder))
             raise
-        return Spare(folder, spawn)
+        return Spare(folder, spawn, zygote)
 
-    def _on_end(self, kind: Kind, spare: Spare) -> None:
+    def _on_end(self, spare: Spare) -> None:
         """Remove a spare that ended while it waited. The next create of its kind has another prepared."""
-        self._waiting[kind].remove(spare)
+        next(waiting for waiting in self._waiting.values() if spare in waiting).remove(spare)
         self._discard(spare)
         log.info("a sandbox ended while it waited for its create", folder=str(spare.folder.root))
 

@@ -27,7 +27,7 @@ from sandmeshd.facades.e2b.builds.uploads import Uploads
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest, find_home
 from sandmeshd.facades.e2b.marks import Marks
-from sandmeshd.facades.shares import Shares
+from sandmeshd.tenants.shares import Shares
 
 BUILD_SECONDS: Final = 3600
 """How long a build may take; its sandbox ends then, too."""

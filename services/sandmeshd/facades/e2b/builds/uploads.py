@@ -14,7 +14,7 @@ from typing import Final
 
 from sandmeshd.facades.e2b.builds.plan import HASH
 from sandmeshd.facades.e2b.errors import ApiError
-from sandmeshd.facades.shares import Shares
+from sandmeshd.tenants.shares import Shares
 
 LARGEST: Final = 2 << 30
 """Bytes that the files of one build may have, as they arrive."""

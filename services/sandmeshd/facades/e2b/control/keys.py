@@ -7,10 +7,10 @@ from typing import Final
 from aiohttp import web
 
 from sandmesh.mesh import PrincipalInfo
-from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients, owner_of
 from sandmeshd.facades.e2b.errors import ApiError
-from sandmeshd.facades.e2b.requests import api_key
-from sandmeshd.facades.shares import owner_of
+from sandmeshd.facades.e2b.requests import MOST_BYTES, ROOM, Room, api_key
+from sandmeshd.tenants.shares import Shares
 
 _PRINCIPAL: Final = web.RequestKey("principal", PrincipalInfo)
 _READING: Final = ("GET", "HEAD")
@@ -21,6 +21,7 @@ class Keys:
 
     def __init__(self, clients: MeshClients) -> None:
         self._clients = clients
+        self._bodies = Shares("bytes of bodies", MOST_BYTES)
 
     async def admit(self, request: web.Request) -> None:
         """Check the key of a request, and note whose it is.
@@ -35,6 +36,7 @@ class Keys:
             message = f"the key is read-only, and {request.method} {request.path} changes something: use another key"
             raise ApiError(403, message)
         request[_PRINCIPAL] = principal
+        request[ROOM] = Room(self._bodies, owner_of(principal))
 
 
 def owner(request: web.Request) -> str:

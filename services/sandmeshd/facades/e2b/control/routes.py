@@ -19,6 +19,7 @@ from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.errors import ApiError, api_error
 from sandmeshd.facades.e2b.guests import Guests
 from sandmeshd.facades.e2b.pauses import Pauser
+from sandmeshd.facades.e2b.requests import release
 from sandmeshd.facades.e2b.volumes.routes import VolumeRoutes
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -122,5 +123,7 @@ def _guarded(handler: Handler, keys: Keys | None) -> Handler:
             return error.response()
         except SandmeshError as error:
             return api_error(error).response()
+        finally:
+            release(request)
 
     return answer

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from sandmesh.shared.numbers import decimal
 from sandmeshd.facades.e2b.errors import ApiError
-from sandmeshd.facades.e2b.requests import LARGEST_BODY, json_object, whole_body
+from sandmeshd.facades.e2b.requests import LARGEST_BODY, count, json_object, release, whole_body
 
 UNARY: Final = "application/json"
 STREAM: Final = "application/connect+json"
@@ -31,6 +31,8 @@ async def read_message(request: web.Request) -> dict[str, Any]:
     if request.content_type == UNARY:
         return json_object(await whole_body(request, LARGEST_BODY))
     async for message in read_messages(request):
+        # The stream may go on for hours: what began it no longer counts.
+        release(request)
         return message
     raise ApiError(400, "the stream has no message")
 
@@ -40,6 +42,7 @@ async def read_messages(request: web.Request) -> AsyncGenerator[dict[str, Any]]:
 
     Raises:
         ApiError: An envelope is malformed, too large or not JSON.
+        MeshUnavailable: Its owner has as many bytes of messages as one may.
     """
     if request.content_type != STREAM:
         raise ApiError(415, f"the content type is {UNARY} or {STREAM}: send JSON, not {request.content_type}")
@@ -52,10 +55,12 @@ async def read_messages(request: web.Request) -> AsyncGenerator[dict[str, Any]]:
             raise ApiError(413, f"a message has at most {LARGEST_BODY} bytes")
         if flags & _COMPRESSED:
             raise ApiError(400, "messages of a stream come without compression here")
+        await count(request, size)
         data = await _read(request, size)
         if flags & _LAST:
             return
         yield json_object(data)
+        release(request)
 
 
 async def _read(request: web.Request, size: int) -> bytes:
@@ -74,7 +79,7 @@ def reply(message: dict[str, Any]) -> web.Response:
 
 def refuse(error: ApiError) -> web.Response:
     """Return the refusal of a unary request."""
-    return web.json_response(error.connect_error, status=error.status)
+    return web.json_response(error.connect_error, status=error.status, headers=error.headers)
 
 
 def timeout_seconds(request: web.Request) -> float | None:
