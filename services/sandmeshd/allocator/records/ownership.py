@@ -42,7 +42,7 @@ async def _is_owned(records: RecordStore, sandbox_id: str, gone: bool = False) -
 
 def is_owned(record: Record) -> bool:
     """Return whether a sandbox is the principal's."""
-    return current_principal().owns(record.text("session"), record.sandbox_id, record.text("project"))
+    return current_principal().owns(record.shown("session"), record.sandbox_id, record.shown("project"))
 
 
 def not_found(sandbox_id: str) -> SandboxNotFound:

@@ -15,8 +15,12 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandboxStartFailed, SandmeshError, from_detail
+from sandmesh.shared.numbers import decimal
 
 log = structlog.get_logger()
+
+_LARGEST_TOKEN = 10**18 - 1
+"""What release.lua compares; a token that is none lets the owner of a damaged record delete it by any."""
 
 NANO = 1_000_000_000
 """Costs are counted in thousand-millionths."""
@@ -38,6 +42,10 @@ class Record:
         """Return a plain field; one that is missing is empty."""
         return self.fields.get(name, b"").decode()
 
+    def shown(self, name: str) -> str:
+        """Return a plain field of a record that may be damaged, for what looks at many."""
+        return self.fields.get(name, b"").decode(errors="replace")
+
     def number(self, name: str) -> int:
         """Return a plain field that is a number; one that is missing is 0."""
         return int(self.fields.get(name, b"") or b"0")
@@ -45,7 +53,7 @@ class Record:
     @property
     def sandbox_id(self) -> str:
         """The sandbox."""
-        return self.text("id")
+        return self.shown("id")
 
     @property
     def state(self) -> str:
@@ -112,12 +120,13 @@ class Record:
         try:
             return self._sandbox()
         except (ValueError, KeyError, DecodeError) as error:
-            log.warning("a record cannot be read: delete it with `sandmesh rm`", record=self._id(), error=str(error))
+            log.warning(
+                "a record cannot be read: delete it with `sandmesh rm`", record=self.sandbox_id, error=str(error)
+            )
             reason = "its record in the store cannot be read: delete the sandbox"
-            return pb.Sandbox(sandbox_id=self._id(), state=pb.SANDBOX_STATE_FAILED, state_reason=reason)
-
-    def _id(self) -> str:
-        return self.fields.get("id", b"").decode(errors="replace")
+            lease = pb.Lease(fencing_token=decimal(self.shown("token"), _LARGEST_TOKEN) or 1)
+            state = pb.SANDBOX_STATE_FAILED
+            return pb.Sandbox(sandbox_id=self.sandbox_id, state=state, state_reason=reason, lease=lease)
 
     def _sandbox(self) -> pb.Sandbox:
         idle_us = self.number("idle_us")

@@ -57,12 +57,20 @@ async def resume(folder: Folder) -> None:
         return
     for group in _freezable_groups(folder):
         (group / FREEZE).write_text("0")
-    kept = set(json.loads(mark.read_text()))
+    kept = _stopped_before(mark)
     # Parents last: a shell whose children were continued before it never learns that they were stopped.
     for pid in reversed(_processes(folder)):
         if pid not in kept:
             _send(pid, signal.SIGCONT)
     mark.unlink()
+
+
+def _stopped_before(mark: Path) -> set[int]:
+    """Return what the sandbox's own user had stopped; a damaged mark says nothing, so that all is continued."""
+    try:
+        return set(json.loads(mark.read_text()))
+    except (ValueError, TypeError, RecursionError):
+        return set()
 
 
 def _mark(folder: Folder) -> Path:

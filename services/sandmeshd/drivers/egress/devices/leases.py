@@ -45,7 +45,9 @@ class Devices:
         self._settings = settings
         self._server = AdbServer(settings.adb_server)
         self._released = asyncio.Event()
-        self._held = {path.name: path.read_text() for path in folder.iterdir()} if folder.is_dir() else {}
+        # What is damaged is the lease of no device, and goes with its sandbox.
+        files = [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
+        self._held = {path.name: path.read_text(errors="replace") for path in files}
 
     @property
     def serials(self) -> tuple[str, ...]:
