@@ -13,8 +13,9 @@ from typing import IO
 from sandmesh._files.calls import FileCalls, counted
 from sandmesh._files.sources import pieces
 from sandmesh.files import FilePath, Progressed
+from sandmesh.shared.atomic_directory import fill_atomically
 from sandmesh.shared.ignore_patterns import IgnorePatterns
-from sandmesh.shared.tar import fill_atomically, pack, unpack
+from sandmesh.shared.tar import pack, unpack
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

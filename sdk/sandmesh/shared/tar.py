@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
-import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from operator import attrgetter
 from typing import IO, Final, cast
 
 from sandmesh.shared.ignore_patterns import IgnorePatterns
+from sandmesh.shared.tar_headers import BLOCK, PIECE, ForwardStream, Member, header
 
-PIECE: Final = 256 * 1024
 DEEPEST: Final = 200
-_BLOCK: Final = 512
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,7 +51,7 @@ def _gathered(members: Iterator[bytes]) -> Iterator[bytes]:
         if len(gathered) >= PIECE:
             yield bytes(gathered)
             gathered.clear()
-    yield bytes(gathered) + bytes(2 * _BLOCK)
+    yield bytes(gathered) + bytes(2 * BLOCK)
 
 
 class _Packer:
@@ -66,21 +64,35 @@ class _Packer:
     def members(self, fd: int, prefix: str, levels: int) -> Iterator[bytes]:
         """Yield the members of a directory."""
         with os.scandir(fd) as entries:
-            names = sorted(entry.name for entry in entries)
-        for name in names:
+            found = sorted(entries, key=attrgetter("name"))
+        for entry in found:
             with suppress(FileNotFoundError):  # it was removed meanwhile
-                yield from self._member(fd, name, prefix + name, levels)
+                path = prefix + entry.name
+                if self._exclude and self._exclude.leave_out(path, is_directory=entry.is_dir(follow_symlinks=False)):
+                    continue
+                if entry.is_file(follow_symlinks=False):
+                    yield from self._file(fd, entry.name, path)
+                else:
+                    yield from self._other(fd, entry.name, path, levels)
 
-    def _member(self, fd: int, name: str, path: str, levels: int) -> Iterator[bytes]:
-        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        if self._exclude and self._exclude.leave_out(path, is_directory=stat.S_ISDIR(found.st_mode)):
-            return
-        if stat.S_ISLNK(found.st_mode):
-            yield _header(path, found, tarfile.SYMTYPE, os.readlink(name, dir_fd=fd))
-        elif stat.S_ISREG(found.st_mode):
+    def _file(self, fd: int, name: str, path: str) -> Iterator[bytes]:
+        try:
+            file = os.open(name, _READ, dir_fd=fd)
+        except PermissionError:
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
             with self._readable(fd, name, found, 0o400):
                 file = os.open(name, _READ, dir_fd=fd)
-            yield from _file(file, path)
+        try:
+            found = os.fstat(file)
+            if stat.S_ISREG(found.st_mode):
+                yield from _content(file, found, path)
+        finally:
+            os.close(file)
+
+    def _other(self, fd: int, name: str, path: str, levels: int) -> Iterator[bytes]:
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            yield _header(path, found, tarfile.SYMTYPE, os.readlink(name, dir_fd=fd))
         elif stat.S_ISDIR(found.st_mode):
             yield _header(path, found, tarfile.DIRTYPE)
             if levels <= 0:
@@ -106,29 +118,29 @@ class _Packer:
                 os.chmod(name, mode, dir_fd=fd)
 
 
-def _file(file: int, path: str) -> Iterator[bytes]:
-    try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return
-        yield _header(path, found, tarfile.REGTYPE)
-        left = found.st_size
-        while left:
-            piece = os.read(file, min(PIECE, left))
-            if not piece:
-                raise OSError(errno.ESTALE, "it was truncated while it was read", path)
-            left -= len(piece)
-            yield piece
-        yield bytes(-found.st_size % _BLOCK)
-    finally:
-        os.close(file)
+def _content(file: int, found: os.stat_result, path: str) -> Iterator[bytes]:
+    """Yield a file with its header, a small one as one piece."""
+    left = found.st_size
+    piece = os.read(file, min(PIECE, left)) if left else b""
+    yield b"".join((_header(path, found, tarfile.REGTYPE), piece, b"" if len(piece) < left else bytes(-left % BLOCK)))
+    if len(piece) == left:
+        return
+    while left := left - len(piece):
+        piece = os.read(file, min(PIECE, left))
+        if not piece:
+            raise OSError(errno.ESTALE, "it was truncated while it was read", path)
+        yield piece
+    yield bytes(-found.st_size % BLOCK)
 
 
 def _header(path: str, found: os.stat_result, kind: bytes, target: str = "") -> bytes:
+    mode, size = stat.S_IMODE(found.st_mode), found.st_size if kind == tarfile.REGTYPE else 0
+    plain = header(path, mode, size, found.st_mtime_ns, kind, target)
+    if plain is not None:
+        return plain
     info = tarfile.TarInfo(path)
-    info.type, info.linkname = kind, target
-    info.size = found.st_size if kind == tarfile.REGTYPE else 0
-    info.mode, info.mtime = stat.S_IMODE(found.st_mode), cast("int", found.st_mtime)
+    info.type, info.linkname, info.size = kind, target, size
+    info.mode, info.mtime = mode, cast("int", found.st_mtime)
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
@@ -145,9 +157,15 @@ class _Unpacker:
         self._any_links = any_links
         # A stream of the sandbox's own may have what its owner set; anybody else's may not grant an identity.
         self._mask = 0o7777 if set_ids else 0o777
-        self._directories: list[tuple[tuple[str, ...], int, float]] = []
+        self._directories: list[tuple[tuple[str, ...], int, tuple[int, int]]] = []
+        # Members come directory by directory: the last one stays open for the next.
+        self._last: tuple[tuple[str, ...], int] = ((), os.dup(root))
 
-    def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def close(self) -> None:
+        """Close what is open."""
+        os.close(self._last[1])
+
+    def take(self, archive: tarfile.TarFile, member: Member) -> None:
         """Create a member.
 
         Raises:
@@ -156,61 +174,69 @@ class _Unpacker:
         names = _names(member.name)
         if not names:
             return
-        with self._parent(names[:-1], member.name) as parent:
-            if member.isdir():
-                self._make_directory(parent, names, member)
-            elif member.isreg():
-                _write(parent, names[-1], archive, member, self._mask)
-            elif member.issym():
-                if not self._any_links:
-                    _check_link(names, member)
-                _clear(parent, names[-1])
-                os.symlink(member.linkname, names[-1], dir_fd=parent)
-                os.utime(names[-1], (member.mtime, member.mtime), dir_fd=parent, follow_symlinks=False)
-            elif member.islnk():
-                self._link(parent, names[-1], member)
-            else:
-                raise refuse(member.name, "is a device or FIFO")
+        parent = self._parent(names[:-1], member.name)
+        if member.isreg():
+            _write(parent, names[-1], archive, member, self._mask)
+        elif member.isdir():
+            self._make_directory(parent, names, member)
+        elif member.issym():
+            if not self._any_links:
+                _check_link(names, member)
+            _clear(parent, names[-1])
+            os.symlink(member.linkname, names[-1], dir_fd=parent)
+            os.utime(names[-1], ns=member.times, dir_fd=parent, follow_symlinks=False)
+        elif member.islnk():
+            self._link(parent, names[-1], member)
+        else:
+            raise refuse(member.name, "is a device or FIFO")
 
     def finish(self) -> None:
         """Set the modes and times of directories, the deepest first: one may be read-only."""
-        for names, mode, time in reversed(self._directories):
-            with self._parent(names, "/".join(names)) as fd:
-                os.fchmod(fd, mode)
-                try:
-                    os.utime(fd, (time, time))
-                except (ValueError, OverflowError):
-                    raise refuse("/".join(names), "has a time that is not a number") from None
+        for names, mode, times in reversed(self._directories):
+            fd = self._parent(names, "/".join(names))
+            os.fchmod(fd, mode)
+            os.utime(fd, ns=times)
 
-    @contextmanager
-    def _parent(self, names: tuple[str, ...], path: str) -> Generator[int]:
-        fd = os.dup(self._root)
+    def _parent(self, names: tuple[str, ...], path: str) -> int:
+        """Return a directory's descriptor, which is open until the next is asked for, creating what is missing."""
+        last, fd = self._last
+        if names == last:
+            return fd
+        below = names[: len(last)] == last
+        fd = os.dup(fd if below else self._root)
         try:
-            for name in names:
+            for name in names[len(last) if below else 0 :]:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=fd)
                 inner = _open_directory(fd, name, path)
                 os.close(fd)
                 fd = inner
-            yield fd
-        finally:
+        except BaseException:
             os.close(fd)
+            raise
+        os.close(self._last[1])
+        self._last = names, fd
+        return fd
 
-    def _make_directory(self, parent: int, names: tuple[str, ...], member: tarfile.TarInfo) -> None:
+    def _make_directory(self, parent: int, names: tuple[str, ...], member: Member) -> None:
         with suppress(FileExistsError):
             os.mkdir(names[-1], 0o755, dir_fd=parent)
         os.close(_open_directory(parent, names[-1], member.name))
-        self._directories.append((names, member.mode & self._mask, member.mtime))
+        self._directories.append((names, member.mode & self._mask, member.times))
 
-    def _link(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
+    def _link(self, parent: int, name: str, member: Member) -> None:
         names = _names(member.linkname)
         if not names:
             raise refuse(member.name, "is a link to nothing")
-        with self._parent(names[:-1], member.name) as fd:
+        place = os.dup(parent)
+        try:
+            fd = self._parent(names[:-1], member.name)
             if not stat.S_ISREG(os.stat(names[-1], dir_fd=fd, follow_symlinks=False).st_mode):
                 raise refuse(member.name, "is a link to what is not a file of the archive")
-            _clear(parent, name)
-            os.link(names[-1], name, src_dir_fd=fd, dst_dir_fd=parent, follow_symlinks=False)
+            _clear(place, name)
+            os.link(names[-1], name, src_dir_fd=fd, dst_dir_fd=place, follow_symlinks=False)
+        finally:
+            os.close(place)
 
 
 def _names(path: str) -> tuple[str, ...]:
@@ -222,7 +248,7 @@ def _names(path: str) -> tuple[str, ...]:
     return names
 
 
-def _check_link(names: tuple[str, ...], member: tarfile.TarInfo) -> None:
+def _check_link(names: tuple[str, ...], member: Member) -> None:
     """Accept only links that go up, not beyond the root, and then down: even chained, these never lead outside."""
     steps = [step for step in member.linkname.split("/") if step not in {"", "."}]
     up = 0
@@ -243,13 +269,38 @@ def _open_directory(fd: int, name: str, path: str) -> int:
         raise
 
 
-def _write(parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo, mask: int) -> None:
-    _clear(parent, name)
-    source = cast("IO[bytes]", archive.extractfile(member))
-    with os.fdopen(os.open(name, _NEW, 0o600, dir_fd=parent), "wb", buffering=0) as file:
-        shutil.copyfileobj(source, file, PIECE)
-        os.fchmod(file.fileno(), member.mode & mask)
-        os.utime(file.fileno(), (member.mtime, member.mtime))
+def _write(parent: int, name: str, archive: tarfile.TarFile, member: Member, mask: int) -> None:
+    try:
+        file = os.open(name, _NEW, 0o600, dir_fd=parent)
+    except FileExistsError:
+        _clear(parent, name)
+        file = os.open(name, _NEW, 0o600, dir_fd=parent)
+    try:
+        for piece in _pieces(archive, member):
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(file, view) :]
+        os.fchmod(file, member.mode & mask)
+        os.utime(file, ns=member.times)
+    finally:
+        os.close(file)
+
+
+def _pieces(archive: tarfile.TarFile, member: Member) -> Iterator[bytes]:
+    if member.issparse():
+        source = cast("IO[bytes]", archive.extractfile(member))
+        while piece := source.read(PIECE):
+            yield piece
+        return
+    left = member.size
+    source = cast("IO[bytes]", archive.fileobj)
+    while left:
+        piece = source.read(min(PIECE, left))
+        if not piece:
+            raise tarfile.ReadError("unexpected end of data")
+        left -= len(piece)
+        yield piece
+    source.read(-member.size % BLOCK)
 
 
 def _clear(parent: int, name: str) -> None:
@@ -268,8 +319,9 @@ def unpack(source: IO[bytes], root: int, *, any_links: bool = False, set_ids: bo
         OSError: EBADMSG for what is not a tar stream or has members that lead outside, else the system's error.
     """
     unpacker = _Unpacker(root, any_links, any_links if set_ids is None else set_ids)
-    _take_each(source, unpacker.take)
-    unpacker.finish()
+    with closing(unpacker):
+        _take_each(source, unpacker.take)
+        unpacker.finish()
 
 
 def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
@@ -278,25 +330,29 @@ def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
     Raises:
         OSError: EBADMSG for what is not such a stream, else the system's error.
     """
-    unpackers = {name: _Unpacker(fd, any_links=True, set_ids=True) for name, fd in roots.items()}
+    unpackers: dict[str, _Unpacker] = {}
 
-    def take(archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def take(archive: tarfile.TarFile, member: Member) -> None:
         root, _, rest = member.name.partition("/")
         if root not in unpackers:
             raise refuse(member.name, "is below none of its directories")
         member.name = rest
         unpackers[root].take(archive, member)
 
-    _take_each(source, take)
-    for unpacker in unpackers.values():
-        unpacker.finish()
+    with ExitStack() as stack:
+        for name, fd in roots.items():
+            unpackers[name] = stack.enter_context(closing(_Unpacker(fd, any_links=True, set_ids=True)))
+        _take_each(source, take)
+        for unpacker in unpackers.values():
+            unpacker.finish()
 
 
-def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, tarfile.TarInfo], None]) -> None:
+def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, Member], None]) -> None:
     try:
-        with tarfile.open(fileobj=source, mode="r|", encoding="utf-8", errors="surrogateescape") as archive:
-            for member in archive:
-                take(archive, member)
+        stream = cast("IO[bytes]", ForwardStream(source))
+        with tarfile.TarFile(fileobj=stream, tarinfo=Member, encoding="utf-8", errors="surrogateescape") as archive:
+            while member := archive.next():
+                take(archive, cast("Member", member))
                 # It would keep every member, and a stream may have millions.
                 archive.members = []  # type: ignore[attr-defined]  # missing from typeshed
     except (tarfile.TarError, ValueError, OverflowError) as error:
@@ -304,84 +360,3 @@ def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, tarfile.TarIn
         raise OSError(errno.EBADMSG, f"it is not a complete tar stream: {error}; nothing of it is kept") from None
     while source.read(PIECE):
         pass
-
-
-def fill_atomically(parent: int, name: str, fill: Callable[[int], None]) -> None:
-    """Fill a staging directory, then rename it to `name`: it appears complete or not at all.
-
-    If a directory of that name exists, or `name` is ".", the entries of the new one are moved into it one by one.
-
-    Raises:
-        OSError: `fill` or the system failed; nothing is left behind.
-    """
-    try:
-        place = os.open(name, _DIRECTORY, dir_fd=parent)
-    except FileNotFoundError:
-        place = -1
-    holder = parent if place < 0 else place
-    staging = f".sandmesh-{secrets.token_hex(8)}"
-    os.mkdir(staging, 0o700, dir_fd=holder)
-    try:
-        _fill(holder, staging, fill)
-        if place < 0:
-            os.rename(staging, name, src_dir_fd=parent, dst_dir_fd=parent)
-        else:
-            _merge_into(holder, staging, place)
-    finally:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(staging, dir_fd=holder)
-        if place >= 0:
-            os.close(place)
-
-
-def _fill(holder: int, staging: str, fill: Callable[[int], None]) -> None:
-    fd = os.open(staging, _DIRECTORY, dir_fd=holder)
-    try:
-        fill(fd)
-        os.fchmod(fd, 0o755)
-    finally:
-        os.close(fd)
-
-
-def _merge_into(holder: int, staging: str, place: int) -> None:
-    fd = os.open(staging, _DIRECTORY, dir_fd=holder)
-    try:
-        _merge(fd, place)
-    finally:
-        os.close(fd)
-
-
-def _merge(source: int, place: int) -> None:
-    for name in os.listdir(source):
-        found = os.stat(name, dir_fd=source, follow_symlinks=False)
-        try:
-            there = os.open(name, _DIRECTORY, dir_fd=place) if stat.S_ISDIR(found.st_mode) else -1
-        except FileNotFoundError:
-            there = -1
-        if there < 0:
-            _move(name, found.st_mode, source, place)
-            continue
-        inner = os.open(name, _DIRECTORY, dir_fd=source)
-        try:
-            _merge(inner, there)
-            with suppress(PermissionError):  # it may be another user's
-                os.utime(there, ns=(found.st_atime_ns, found.st_mtime_ns))
-        finally:
-            os.close(inner)
-            os.close(there)
-
-
-def _move(name: str, mode: int, source: int, place: int) -> None:
-    # A directory without write permission cannot be moved: its ".." entry changes.
-    locked = stat.S_ISDIR(mode) and not mode & stat.S_IWUSR
-    if locked:
-        os.chmod(name, stat.S_IMODE(mode) | stat.S_IWUSR, dir_fd=source)
-    try:
-        os.rename(name, name, src_dir_fd=source, dst_dir_fd=place)
-    except OSError as error:
-        # A mount point belongs to the sandbox, and stays.
-        if error.errno != errno.EBUSY:
-            raise
-        return
-    if locked:
-        os.chmod(name, stat.S_IMODE(mode), dir_fd=place)

@@ -18,6 +18,7 @@ from google.protobuf import json_format
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import SnapshotDamaged
 from sandmesh.shared import tar
+from sandmesh.shared.atomic_directory import fill_atomically
 from tests.fuzz.messages import Filler
 from tests.fuzz.mutation import TEXTS, mutated, number, text
 from tests.fuzz.target import Fault, Feed, Target
@@ -93,7 +94,7 @@ def _unpack(root: Path, data: bytes, *, any_links: bool) -> str:
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if any_links:
-            tar.fill_atomically(fd, "new", lambda inner: tar.unpack(io.BytesIO(data), inner, any_links=True))
+            fill_atomically(fd, "new", lambda inner: tar.unpack(io.BytesIO(data), inner, any_links=True))
         else:
             tar.unpack(io.BytesIO(data), fd)
     except OSError as error:

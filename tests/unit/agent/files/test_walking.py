@@ -10,11 +10,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import IO, cast
 
 import pytest
 
+from sandmesh.shared.atomic_directory import fill_atomically
 from sandmesh.shared.atomic_file import AtomicFile
-from sandmesh.shared.tar import fill_atomically, pack, pack_several, unpack, unpack_several
+from sandmesh.shared.tar import pack, pack_several, unpack, unpack_several
+from sandmesh.shared.tar_headers import ForwardStream, Member, header
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.replacement import open_replacement
@@ -244,3 +247,81 @@ def test_an_archive_of_anybody_grants_no_identity(tmp_path: Path, fd: int, root:
     os.close(source)
     unpack(io.BytesIO(stream), fd)
     assert [(root / name).stat().st_mode & 0o7777 for name in ("d", "d/program")] == [0o775, 0o755]
+
+
+SECOND = 10**9
+PLAIN_TIMES = (0, SECOND, (8**11 - 1) * SECOND)
+
+
+def read_member(cls: type[tarfile.TarInfo], data: bytes) -> dict[str, object]:
+    """Read the first member of a stream as what does not depend on the release of Python."""
+    source = ForwardStream(io.BytesIO(data))
+    with tarfile.TarFile(fileobj=cast("IO[bytes]", source), tarinfo=cls, encoding="utf-8") as archive:
+        member = archive.next()
+        assert member is not None
+        info: dict[str, object] = {**member.get_info(), "chksum": 0, "at": member.offset_data, "next": archive.offset}
+        info["mtime"] = round(member.mtime + getattr(member, "rest", 0) / SECOND, 3)
+    return {name: value for name, value in info.items() if not name.startswith("dev")}
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE])
+@pytest.mark.parametrize("path", ["a", "a/" + "b" * 97, "a/" + "b" * 99, "n" * 300, "größe", "x y\n"])
+@pytest.mark.parametrize("size", [0, 8**11 - 1, 8**11])
+@pytest.mark.parametrize("time", [*PLAIN_TIMES, 8**11 * SECOND, -SECOND, 1, 1795762402308 * 10**6 + 5])
+def test_headers_written_here_say_what_those_of_tarfile_say(kind: bytes, path: str, size: int, time: int) -> None:
+    info = tarfile.TarInfo(path)
+    info.type, info.mode, info.mtime = kind, 0o4755, cast("int", time / SECOND if time % SECOND else time // SECOND)
+    info.linkname = "../to/there" if kind == tarfile.SYMTYPE else ""
+    info.size = size if kind == tarfile.REGTYPE else 0
+    written = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+    made = header(path, 0o4755, info.size, time, kind, info.linkname)
+    if time in PLAIN_TIMES:
+        assert (made is None) == (len(written) > 512)
+    if made is not None:
+        first, *others = [read_member(cls, data) for cls in (tarfile.TarInfo, Member) for data in (made, written)]
+        assert all(one == first for one in others)
+
+
+@pytest.mark.parametrize("time", [7 * SECOND, 7 * SECOND + 5])
+@pytest.mark.parametrize("at", [0, 100, 124, 136, 148, 156, 257, 300, 511])
+def test_a_header_with_another_byte_is_read_as_tarfile_reads_it(at: int, time: int) -> None:
+    data = bytearray(header("a/b", 0o644, 5, time, tarfile.REGTYPE) or b"")
+    for start in range(0, len(data), 512):
+        broken = bytearray(data)
+        broken[start + at] ^= 1
+        outcomes: list[str] = []
+        for cls in (tarfile.TarInfo, Member):
+            try:
+                outcomes.append(str(read_member(cls, bytes(broken))))
+            except tarfile.TarError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_a_header_of_gigabytes_is_refused_before_it_is_read(fd: int) -> None:
+    info = tarfile.TarInfo("././@PaxHeader")
+    info.type, info.size = tarfile.XHDTYPE, 1 << 32
+    data = info.tobuf(tarfile.USTAR_FORMAT, "utf-8", "surrogateescape") + bytes(1 << 20)
+    with pytest.raises(OSError, match="a header of 4,294,967,296 bytes") as caught:
+        unpack(io.BytesIO(data), fd)
+    assert caught.value.errno == errno.EBADMSG
+
+
+def test_holes_are_filled_and_extended_attributes_are_left_out_as_the_pages_say(fd: int, root: Path) -> None:
+    (root / "from").mkdir()
+    (root / "to").mkdir()
+    with (root / "from/sparse").open("wb") as file:
+        file.truncate(1 << 20)
+    os.setxattr(root / "from/sparse", "user.note", b"x")
+    opened = [os.open(root / name, DIRECTORY) for name in ("from", "to")]
+    try:
+        unpack(io.BytesIO(b"".join(pack(opened[0]))), opened[1])
+    finally:
+        for one in opened:
+            os.close(one)
+    assert (root / "to/sparse").read_bytes() == bytes(1 << 20)
+    assert (root / "to/sparse").stat().st_blocks * 512 >= 1 << 20
+    assert os.listxattr(root / "to/sparse") == []
+    for page in ("snapshots", "storage"):
+        words = " ".join(Path("docs", f"{page}.md").read_text().split())
+        assert "holes of sparse files are filled, and extended attributes are lost" in words
