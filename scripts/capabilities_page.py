@@ -29,7 +29,7 @@ All of them keep [secrets](secrets.md) out of sandboxes: the egress proxy, which
 
 All of it depends on the machine: `GetInfo` reports what holds there, and each sandbox's `enforced` what holds in it.
 "fc, agentrun" were run against [stand-ins](clouds.md), never on the clouds; boxlite was not run: its sandboxes start on
-machines with KVM alone, where `make boxlite-tests` runs the suite ([drivers](drivers.md#boxlite)).
+machines with KVM, where `make boxlite-tests` runs the suite ([drivers](drivers.md#boxlite)).
 Bubblewrap has the first column where it may write control groups. An engine reports no limit that its kernel lacks.
 
 On gvisor memory is not limited per command: when the control group is full, gVisor's kernel ends, and with it the
@@ -62,7 +62,7 @@ YES_OR_NO: Mapping[str, str] = {
     "pause": "pause and resume",
     "snapshot": "snapshots",
     "workspace_dir": "a directory of the host as the workspace",
-    "volumes": "volumes, which several sandboxes have at once",
+    "volumes": "volumes that several sandboxes share",
     "agent_port": "takes a port of the engine's machine for each sandbox",
     "host_ports": "ports of the node's range",
     "desktop": "a desktop",
@@ -104,7 +104,7 @@ def _network(column: str, mode: str) -> str:
         return NETWORKS[column]
     if column.endswith("on networks"):
         return "an internal network, with no route for user code"
-    return "a network namespace of its own"
+    return "its own network namespace"
 
 
 if __name__ == "__main__":

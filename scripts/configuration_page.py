@@ -33,9 +33,9 @@ ends, unless `--keep` is set.
 
 Where no file is named, `sandmesh up`, `down`, `doctor` and `config show` read a `.env` in the working directory, and
 `up` logs that. It counts if it has settings with `SANDMESH_`, of which only these are taken, or names that only
-AgentScope Runtime has; a `.env` of another program, which may have a `HOST` and a `PORT` too, is left alone.
+AgentScope Runtime has; a `.env` of another program, which may have a `HOST` and a `PORT` too, is ignored.
 
-The mesh's own settings come first, then those of its drivers. A driver from another package has settings of its own
+The mesh's own settings come first, then those of its drivers. A driver from another package has its own settings
 ([drivers](drivers.md)), which `sandmesh config show` lists too.
 
 Lists and tables are JSON: `SANDMESH_LISTEN=["127.0.0.1:8570"]`, `SANDMESH_POOLS={"base": 2}`.
@@ -49,7 +49,7 @@ OLD = """
 
 Its settings are known by their names: in a file as they are, which the log says once, or with `SANDMESH_` before them;
 in the environment with it. Those that are not in these tables (`WORKERS`, `BEARER_TOKEN`, `FILE_SYSTEM`,
-`STORAGE_FOLDER`, `READONLY_MOUNTS`, `PORT_RANGE`) have the same name here. `MAX_SANDBOX_INSTANCES=0` is no limit
+`STORAGE_FOLDER`, `READONLY_MOUNTS`, `PORT_RANGE`) have the same name here. `MAX_SANDBOX_INSTANCES=0` means unlimited
 (100,000, the most that a mesh can be set to); `HEARTBEAT_SCAN_INTERVAL=0` means that no sandbox ends for being idle.
 `HOST=0.0.0.0` needs a certificate, which `sandmesh certificate` makes for trials, or `SANDMESH_ALLOW_INSECURE=true`.
 

@@ -31,7 +31,7 @@ over and over, through two gateways, brokers and allocators, on two nodes. Every
 SIGKILL, at random, and started again: a service, Redis (with its data, or emptied), an agent, kernel or zygote, or a
 whole node with its driver and all its sandboxes, which comes back 2 to 12 s later. A fault's window ends 1.5 s after
 what was killed serves again; the loss of a node has a window of 6 s, and while it is away longer, creates have to
-succeed on the other. Rounds, each in a mesh of its own: {rounds}; together {minutes:.0f} minutes;
+succeed on the other. Rounds, each in a separate mesh: {rounds}; together {minutes:.0f} minutes;
 ended {ended}; commit {commits}.
 """
 

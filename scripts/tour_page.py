@@ -37,7 +37,7 @@ DAY: Final = (
         ("sandmesh version", "sandmesh doctor"),
     ),
     (
-        "A mesh, and one command in a sandbox of its own",
+        "A mesh, and one command in its own sandbox",
         (
             "sandmesh build base -o json 2>/dev/null",
             "sandmesh up -d --pool base=1 2>/dev/null",

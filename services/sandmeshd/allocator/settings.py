@@ -14,10 +14,10 @@ class AllocatorSettings(Settings):
     """Settings of one allocator; those of one mesh must agree about capacity and pools."""
 
     capacity: int = Field(default=100, ge=1, le=100_000, validation_alias="SANDMESH_MAX_SANDBOXES")
-    """The most sandboxes that exist at once, pools included."""
+    """The most sandboxes that exist at the same time, including pools."""
 
     node_capacity: int = Field(default=0, ge=0, validation_alias="SANDMESH_MAX_SANDBOXES_PER_NODE")
-    """The most sandboxes on one node; 0: no bound of its own."""
+    """The most sandboxes on one node; 0 = unlimited."""
 
     node_capacities: dict[str, PositiveInt] = Field(default_factory=dict, validation_alias="SANDMESH_NODE_CAPACITIES")
     """The same for single nodes, by node id."""
@@ -25,10 +25,10 @@ class AllocatorSettings(Settings):
     template_capacities: dict[str, PositiveInt] = Field(
         default_factory=dict, validation_alias="SANDMESH_TEMPLATE_CAPACITIES"
     )
-    """The most sandboxes of a template, where it has a bound of its own."""
+    """The most sandboxes per template; templates that are not named have no separate limit."""
 
     caller_capacity: int = Field(default=0, ge=0, validation_alias="SANDMESH_MAX_SANDBOXES_PER_USER")
-    """The most sandboxes that one user holds at once; 0: no bound of its own. All anonymous sessions are one user."""
+    """The most sandboxes that one user holds; 0 = unlimited. All anonymous sessions count as one user."""
 
     cost_per_day: float = Field(default=0.0, ge=0, validation_alias="SANDMESH_COST_PER_DAY")
     """What sandboxes may cost in a day (UTC) before none is added, in the unit of the driver's prices; 0: anything."""
@@ -49,7 +49,7 @@ class AllocatorSettings(Settings):
     """How long after a claim its pool is refilled: as long as its holder's first call takes."""
 
     pool_concurrency: PositiveInt = 4
-    """How many sandboxes of pools are made at once."""
+    """How many sandboxes of pools are created in parallel."""
 
     default_driver: str = ""
     """The driver for requests that name none; empty: the first one."""
@@ -70,7 +70,7 @@ class AllocatorSettings(Settings):
     """How long a request waits in a full mesh when its caller states no deadline."""
 
     batch_starts: PositiveInt = Field(default=2, validation_alias="SANDMESH_BATCH_STARTS")
-    """How many sandboxes of batches start at once on each node; the creates of others find the rest of it free."""
+    """How many sandboxes of batches start in parallel on each node; the rest of the node is left to other creates."""
 
     create_timeout_seconds: float = Field(default=60.0, gt=0)
     """How long a driver may take to create a sandbox."""
@@ -91,7 +91,7 @@ class AllocatorSettings(Settings):
     """How long before a template that could not be made ready is tried again; doubled with each failure, up to 60 s."""
 
     clash_seconds: float = Field(default=60.0, ge=0)
-    """For how long a leased port that turned out to be somebody else's is given to nobody."""
+    """How long a leased port that another program turned out to use is not leased again."""
 
     health_seconds: float = Field(default=2.0, gt=0)
     """How often the health of each node is checked; one that fails twice leaves the rotation."""
@@ -109,7 +109,7 @@ class AllocatorSettings(Settings):
     """How often subscribers of events get the new ones."""
 
     delete_concurrency: PositiveInt = 8
-    """How many sandboxes are deleted at once."""
+    """How many sandboxes are deleted in parallel."""
 
     delete_timeout_seconds: float = Field(default=30.0, gt=0)
     """How long a driver may take to delete one before it is asked again."""
@@ -143,7 +143,7 @@ class AllocatorSettings(Settings):
 
     @property
     def per_node(self) -> int:
-        """The most sandboxes on a node that has no capacity of its own."""
+        """The most sandboxes on a node that reports no capacity."""
         return self.node_capacity or self.capacity
 
     @property

@@ -11,7 +11,7 @@ class BrokerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     retention_seconds: PositiveInt = 7 * 86400
-    """How long a session is remembered after it was last connected or kept, whatever became of its sandboxes."""
+    """How long a session is remembered after it was last connected or kept, even if its sandboxes have ended."""
 
     slots: PositiveInt = 64
     """The most slots of one request."""

@@ -111,7 +111,7 @@ class HttpOptions:
     idle_timeout: Annotated[
         float, typer.Option(help="How long a client may be idle until its sandbox is released.", metavar="SECONDS")
     ] = 600.0
-    max_sessions: Annotated[int, typer.Option(help="The largest number of clients at once.", metavar="COUNT")] = 1000
+    max_sessions: Annotated[int, typer.Option(help="The most simultaneous clients.", metavar="COUNT")] = 1000
     largest_message: Annotated[
         int,
         typer.Option(
@@ -149,7 +149,7 @@ def serve(
     http: HttpOptions,
     timeout: Timeout = 3000,
 ) -> None:
-    """Serve MCP clients over streamable HTTP at /mcp, each with a sandbox of its own.
+    """Serve MCP clients over streamable HTTP at /mcp, each with its own sandbox.
 
     Where a token is required, a client sends one of the mesh as `Authorization: Bearer ...` and acts as its user.
     """

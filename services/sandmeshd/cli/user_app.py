@@ -38,7 +38,7 @@ class UserCommands(LazyGroup):
         Entry("cp", f"{CLI}.sandboxes.files", "Copy a file or directory into a sandbox or out of it.", SANDBOXES),
         Entry("ls", RECORDS, "List sandboxes.", SANDBOXES),
         Entry("inspect", RECORDS, "Print a sandbox's record.", SANDBOXES),
-        Entry("kill", RECORDS, "Release sandboxes, whoever holds them.", SANDBOXES),
+        Entry("kill", RECORDS, "Release sandboxes of any holder.", SANDBOXES),
         Entry("logs", f"{CLI}.sandboxes.logs", "Print the log of a sandbox's agent and runtime.", SANDBOXES),
         Entry("events", f"{CLI}.sandboxes.events", "Print the events of sandboxes.", SANDBOXES),
         Entry("tools", TOOLS, "List the tools that a sandbox has now.", SANDBOXES),

@@ -56,10 +56,10 @@ class GatewaySettings(Settings):
     """The user that the bearer token stands for; empty: an administrator."""
 
     token_cache_seconds: float = Field(default=10.0, gt=0, validation_alias="SANDMESH_TOKEN_CACHE_SECONDS")
-    """How long a checked token is accepted without asking again; revocations take effect at once all the same."""
+    """How long a checked token is accepted without asking again; revocations take effect immediately all the same."""
 
     audit_file: Path | None = Field(default=None, validation_alias="SANDMESH_AUDIT_FILE")
-    """A file to which the audit is appended as JSON lines; none: it is in the store alone, which keeps the newest."""
+    """A file to which the audit is appended as JSON lines; none: events are kept only in the store, newest first."""
 
     audit_syslog: str = Field(
         default="", pattern=r"^(unix:///\S+|udp://\S+)?$", validation_alias="SANDMESH_AUDIT_SYSLOG"

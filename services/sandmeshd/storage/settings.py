@@ -44,7 +44,7 @@ class StorageSettings(Settings):
     """How long the transfer of one piece may take."""
 
     concurrency: int = Field(default=4, ge=1)
-    """How many pieces are transferred at once, each at most 4 MiB."""
+    """How many pieces are transferred in parallel, each at most 4 MiB."""
 
     @property
     def root(self) -> Path:

@@ -111,7 +111,7 @@ def _uids(settings: MeshSettings) -> Finding:
         return good(MACHINE, "uids", f"{uids.start}-{uids.stop - 1}, one for each sandbox")
     shared = "sandboxes share one, and what the kernel counts by it"
     if os.geteuid() == 0 or driver.sandbox_uids == "none":
-        return warning(MACHINE, "uids", shared, "set SANDMESH_SANDBOX_UIDS to a range that nobody has")
+        return warning(MACHINE, "uids", shared, "set SANDMESH_SANDBOX_UIDS to a range that is not in use")
     found = find_subordinate()
     return warning(MACHINE, "uids", f"{shared}: {found.lacking}", found.fix)
 

@@ -51,7 +51,7 @@ class UpOptions:
     ] = None
     max_sandboxes: Annotated[
         int | None,
-        typer.Option(help="The most sandboxes at once, including those in pools.", metavar="COUNT"),
+        typer.Option(help="The most sandboxes that exist at the same time, including those in pools.", metavar="COUNT"),
     ] = None
 
     adb_device: Annotated[

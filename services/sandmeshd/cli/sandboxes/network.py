@@ -42,7 +42,7 @@ class Change:
 )
 @grouped
 def network(sandbox_id: SandboxId, connection: ConnectionOptions, change: Change, output: Output = Format.TEXT) -> None:
-    """Print or change what a running sandbox may reach. A change holds at once, for open connections too."""
+    """Print or change what a running sandbox may reach. Changes take effect immediately, for open connections too."""
     if change.replacement and (change.allow or change.deny):
         raise typer.BadParameter("--set replaces the whole grant: use it without --allow and --deny")
     state = run_command(_change(connection, sandbox_id, change))

@@ -23,7 +23,7 @@ port_commands = typer.Typer(
 Port = Annotated[
     int, typer.Argument(min=1, max=65535, help="The port, as programs in the sandbox listen on it.", metavar="PORT")
 ]
-Readonly = Annotated[bool, typer.Option("--readonly", help="Only show it: nobody can take it over.")]
+Readonly = Annotated[bool, typer.Option("--readonly", help="View only: the URL does not allow taking over.")]
 Ttl = Annotated[str, typer.Option(help="How long the URL is valid, like 90s, 10m or 12h; at most 30d.", metavar="TIME")]
 
 
@@ -38,7 +38,7 @@ def expose(
     ] = "1h",
     output: Output = Format.TEXT,
 ) -> None:
-    """Print a URL that carries HTTP and WebSocket to a port of a sandbox. Whoever has it may use it."""
+    """Print a URL that carries HTTP and WebSocket to a port of a sandbox. Anyone who has it may use it."""
     seconds = parse_duration(expires, "--expires")
     exposed = run_command(_expose(connection, sandbox_id, port, seconds))
     _print_exposed(sandbox_id, exposed, output)
@@ -53,7 +53,7 @@ def desktop(
     ttl: Ttl = "1h",
     output: Output = Format.TEXT,
 ) -> None:
-    """Print the URL of a page that shows a sandbox's desktop. Whoever has it may watch, and take it over."""
+    """Print the URL of a page that shows a sandbox's desktop. Anyone who has it may watch, and take over."""
     seconds = parse_duration(ttl, "--ttl")
     exposed = run_command(_show("desktop", connection, sandbox_id, readonly, seconds))
     _print_exposed(sandbox_id, exposed, output)
@@ -68,7 +68,7 @@ def browser(
     ttl: Ttl = "1h",
     output: Output = Format.TEXT,
 ) -> None:
-    """Print the URL of a page that shows what a sandbox's browser shows. Whoever has it may watch, and take it over."""
+    """Print the URL of a page that shows what a sandbox's browser shows. Anyone who has it may watch, and take over."""
     seconds = parse_duration(ttl, "--ttl")
     exposed = run_command(_show("browser", connection, sandbox_id, readonly, seconds))
     _print_exposed(sandbox_id, exposed, output)
@@ -83,7 +83,7 @@ def mobile(
     ttl: Ttl = "1h",
     output: Output = Format.TEXT,
 ) -> None:
-    """Print the URL of a page that shows a sandbox's Android device. Whoever has it may watch, and take it over."""
+    """Print the URL of a page that shows a sandbox's Android device. Anyone who has it may watch, and take over."""
     seconds = parse_duration(ttl, "--ttl")
     exposed = run_command(_show("mobile", connection, sandbox_id, readonly, seconds))
     _print_exposed(sandbox_id, exposed, output)
@@ -131,7 +131,7 @@ def close(
     connection: ConnectionOptions,
     output: Output = Format.TEXT,
 ) -> None:
-    """Revoke URLs and close the connections through them; one that has ended is no error."""
+    """Revoke URLs and close the connections through them; one that has ended already is not an error."""
     run_command(_revoke(connection, sandbox_id, exposure_ids))
     if output is Format.JSON:
         print_json({"exposure_ids": exposure_ids})

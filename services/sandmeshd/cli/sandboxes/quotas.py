@@ -64,7 +64,7 @@ def set_limits(
     user: User = "",
     output: Output = Format.TEXT,
 ) -> None:
-    """Set limits of a project or a user, at once; a limit below what is in use ends nothing."""
+    """Set limits of a project or a user, effective immediately; lowering a limit does not evict running sandboxes."""
     if bool(project) == bool(user):
         raise typer.BadParameter("a quota is a project's or a user's: pass --project or --user")
     changes = {name: None if value == "none" else value for name, value in parse_pairs(limits).items()}

@@ -70,7 +70,7 @@ def kill(
     label: Label = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Release sandboxes, whoever holds them, and delete everything in them."""
+    """Release sandboxes of any holder, and delete everything in them."""
     if bool(sandbox_ids) + everything + bool(label) != 1:
         raise typer.BadParameter("name sandboxes by their ids, by --label KEY=VALUE, or by --all")
     killed, error = run_command(_kill(connection, sandbox_ids, parse_pairs(label, "KEY=VALUE")))

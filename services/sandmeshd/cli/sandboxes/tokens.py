@@ -32,7 +32,7 @@ class Rights:
     scope: Annotated[
         Scope,
         typer.Option(
-            help="What it allows: what one user has, everything, what a project has, to look alone, or one sandbox."
+            help="What it allows: one user's resources, everything, one project's, reading only, or one sandbox."
         ),
     ] = "user"
     user: Annotated[
@@ -128,7 +128,7 @@ def _check(rights: Rights) -> None:
     if rights.scope in ("admin", "sandbox", "project-admin") and rights.user is not None:
         raise typer.BadParameter(f"a token of the scope {rights.scope} belongs to no user: leave out --user")
     if rights.scope in ("sandbox", "project-admin") and rights.form != "mesh":
-        raise typer.BadParameter("E2B's clients make sandboxes of their own, for a user: leave out --form")
+        raise typer.BadParameter("E2B's clients create their own sandboxes, for a user: leave out --form")
     if (rights.scope == "sandbox") != (rights.sandbox is not None):
         raise typer.BadParameter("--scope sandbox and --sandbox SANDBOX_ID belong together: give both, or neither")
     if (rights.scope == "project-admin") != (rights.project is not None):

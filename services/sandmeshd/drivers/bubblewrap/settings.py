@@ -34,15 +34,15 @@ class BubblewrapSettings(DriverSettings):
     sandbox_uids: str = Field(
         default=UIDS, pattern=r"^(none|\d{1,10}-\d{1,10})$", validation_alias="SANDMESH_SANDBOX_UIDS"
     )
-    """The uids and gids on the host of which each sandbox gets one of its own where the driver runs as root, as
-    first-last; nobody else may have one of them. An ordinary user's get those that /etc/subuid and /etc/subgid grant.
+    """The uids and gids on the host of which each sandbox gets one if the driver runs as root, as
+    first-last; no other user may have one of them. An ordinary user's get those that /etc/subuid and /etc/subgid grant.
     `none`: all sandboxes share one."""
 
     way: WayName = Field(default="auto", validation_alias="SANDMESH_BUBBLEWRAP_WAY")
-    """How sandboxes start: spawned by a zygote, by a bwrap of their own, or (auto) by a zygote where that works."""
+    """How sandboxes start: spawned by a zygote, each by its own bwrap, or (auto) by a zygote where that works."""
 
     spares: int = Field(default=2, ge=0, le=64, validation_alias="SANDMESH_BUBBLEWRAP_SPARES")
-    """How many sandboxes of each kind that was created lately are prepared ahead of their create; 0: none."""
+    """How many sandboxes of each recently used kind are prepared ahead of their create; 0: none."""
 
     zygotes: int = Field(default=16, ge=0, le=1024, validation_alias="SANDMESH_BUBBLEWRAP_ZYGOTES")
     """How many owners' zygotes there may be, of some 40 MiB each: their sandboxes share no address layout, stack canary
@@ -67,7 +67,7 @@ class BubblewrapSettings(DriverSettings):
     """Where the Debian packages of templates are unpacked, for all meshes; unset: below the state directory."""
 
     system_source: SourceName = Field(default="auto", validation_alias="SANDMESH_SYSTEM_SOURCE")
-    """Whence templates' Debian packages are: the host's installed ones, a system of their own built from Debian's
+    """Where templates' Debian packages come from: the host's installed ones, a separate system built from Debian's
     archive, or (auto) the host's where all are installed."""
 
     scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)

@@ -41,7 +41,7 @@ class CloudSettings(DriverSettings, env_prefix=OF_DERIVED):
     """The MiB of a sandbox whose creator states none, in steps of 64; 1 to 4 GiB a processor."""
 
     cpu_price: float = Field(default=0.0, ge=0)
-    """What the vendor asks for a processor for an hour, in whatever unit; 0 with the other: costs are not known."""
+    """The vendor's price of a processor per hour, in any unit; 0 with the other: costs are not known."""
 
     memory_price: float = Field(default=0.0, ge=0)
     """What it asks for a GiB of memory for an hour, in the same unit."""

@@ -59,11 +59,11 @@ class EgressSettings(Settings):
     """What the preset `packages` names."""
 
     connections: int = Field(default=64, ge=1, le=1024)
-    """The most connections of one sandbox at once."""
+    """The most simultaneous connections per sandbox."""
 
     total_connections: int = Field(default=2048, ge=1)
-    """The most connections of all sandboxes of the driver at once; an owner has a quarter of them, and a sandbox an
-    eighth of what its owner has free."""
+    """The most simultaneous connections of all sandboxes of the driver; an owner has a quarter of them, and a sandbox
+    an eighth of what its owner has free."""
 
     head_seconds: float = Field(default=10.0, gt=0)
     """How long a request's head may take to arrive."""

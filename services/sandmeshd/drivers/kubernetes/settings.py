@@ -45,7 +45,7 @@ class KubernetesSettings(DriverSettings):
         default="disk", validation_alias="SANDMESH_KUBERNETES_WORKSPACE"
     )
     """Where workspaces are: on the machine's "disk", where only a workspace in memory can be limited, in "memory", or
-    on a "volume" of their own, which goes with the pod (from Kubernetes 1.23 on)."""
+    each on its own "volume", which goes with the pod (from Kubernetes 1.23 on)."""
 
     storage_class: str = Field(default="", validation_alias="SANDMESH_KUBERNETES_STORAGE_CLASS")
     """The StorageClass of such volumes; by default the cluster's own."""

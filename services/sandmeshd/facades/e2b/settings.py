@@ -19,7 +19,7 @@ class E2bSettings(DoorSettings):
         pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
         validation_alias="SANDMESH_E2B_DOMAIN",
     )
-    """A domain whose every name leads here: E2B's clients then reach each port of a sandbox by a name of its own."""
+    """A domain whose every name leads here: E2B's clients then reach each port of a sandbox by its own name."""
 
     listen: tuple[ListenAddress, ...] = Field(default=("127.0.0.1:0",), validation_alias="SANDMESH_E2B_LISTEN")
     """Addresses for HTTPS where there is a domain, as host:port, loopback only; port 0 takes a free one."""

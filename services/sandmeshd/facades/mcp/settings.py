@@ -24,7 +24,7 @@ class AdapterSettings(BaseModel):
     """The mesh; none: this user's local one, else a private one."""
 
     bearer_token: SecretStr | None = None
-    """What is shown to the mesh where the MCP client shows no token of its own."""
+    """The token that is shown to the mesh if the MCP client shows none."""
 
     session: str | None = None
     """A session whose sandbox is used and stays; none: every MCP session has its own, which ends with it."""
@@ -89,4 +89,4 @@ class HttpSettings(http.HttpSettings):
     """Seconds without a request or an open stream after which an MCP session and its sandbox end."""
 
     max_sessions: int = Field(default=1000, gt=0)
-    """The most MCP sessions at once."""
+    """The most simultaneous MCP sessions."""

@@ -34,7 +34,7 @@ class FcSettings(CloudSettings, env_prefix="SANDMESH_FC_"):
     session_seconds: Annotated[int, AfterValidator(check_session)] = Field(
         default=LONGEST_SESSION, validation_alias="SANDMESH_FC_SESSION_TTL"
     )
-    """Seconds after which the vendor ends a sandbox, whatever its lease says: at most 21600."""
+    """Seconds after which the vendor ends a sandbox, even if its lease lasts longer: at most 21600."""
 
     idle_seconds: int = Field(default=3600, ge=0, le=LONGEST_SESSION, validation_alias="SANDMESH_FC_SESSION_IDLE")
     """Seconds without any link after which the vendor ends a sandbox, as if the driver's machine is gone; 0: never."""
