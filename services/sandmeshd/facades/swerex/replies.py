@@ -45,6 +45,9 @@ class _Kept:
 @dataclass(eq=False)
 class _Owner:
     kept: OrderedDict[tuple[Place, str], _Kept] = field(default_factory=OrderedDict[tuple[Place, str], _Kept])
+    places: dict[Place, dict[str, None]] = field(default_factory=dict[Place, dict[str, None]])
+    """The ids of the requests of each place, the oldest first."""
+
     size: int = 0
 
 
@@ -82,19 +85,20 @@ class Replies:
         """Forget what a runtime that was closed replied; what is under way is not kept when it is done."""
         owner = place.owner
         own = self._owners.get(owner)
-        for name in [one for one in own.kept if one[0] == place] if own else []:
-            self._remove(owner, name)
+        for request_id in list(own.places.get(place, ())) if own else []:
+            self._remove(owner, (place, request_id))
 
     def _begin(self, own: _Owner, owner: str, name: tuple[Place, str], make: Callable[[], Awaitable[Reply]]) -> _Kept:
         self._make_room(own, owner, name[0])
         kept = own.kept[name] = _Kept(owner, asyncio.ensure_future(make()))
+        own.places.setdefault(name[0], {})[name[1]] = None
         assert kept.task is not None  # noqa: S101 - as just set
         kept.task.add_done_callback(lambda task: self._settle(owner, name, kept, task))
         return kept
 
     def _make_room(self, own: _Owner, owner: str, place: Place) -> None:
-        here = [name for name in own.kept if name[0] == place]
-        ended = [name for name in here if own.kept[name].done_at]
+        here = own.places.get(place, {})
+        ended = [name for request_id in here if own.kept[name := (place, request_id)].done_at]
         for name in ended[: max(0, len(here) - MOST_OF_PLACE + 1)]:
             self._remove(owner, name)
         if len(own.kept) >= MOST // PARTS:
@@ -114,6 +118,8 @@ class Replies:
         own.size += kept.size
         if kept.size > LARGE:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._empty, owner, name, kept)
+        if own.size <= MOST_BYTES // PARTS and self.size <= MOST_BYTES:
+            return
         for older, one in list(own.kept.items()):
             # The newest has all the room that there is, for a client that asks again.
             part = MOST_BYTES if one is kept else MOST_BYTES // PARTS
@@ -130,5 +136,9 @@ class Replies:
     def _remove(self, owner: str, name: tuple[Place, str]) -> None:
         own = self._owners[owner]
         own.size -= own.kept.pop(name).size
+        place, request_id = name
+        del own.places[place][request_id]
+        if not own.places[place]:
+            del own.places[place]
         if not own.kept:
             del self._owners[owner]
