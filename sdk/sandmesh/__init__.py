@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from sandmesh.sandbox.class_registry import SandboxConfig
     from sandmesh.sandbox.dummy import DummySandbox
-    from sandmesh.sandbox.kernels import KernelAsync, KernelInfo, KernelsAsync
+    from sandmesh.sandbox.kernels import Forks, KernelAsync, KernelInfo, KernelMark, KernelsAsync
     from sandmesh.sandbox.mcp import McpServer, ToolsChanged
     from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync, ProcessInfo
     from sandmesh.sandbox.service import SandboxService
@@ -78,6 +78,7 @@ __all__ = [
     "EnvironmentRefusal",
     "FilesystemSandbox",
     "FilesystemSandboxAsync",
+    "Forks",
     "GuiSandbox",
     "GuiSandboxAsync",
     "InputRequested",
@@ -85,6 +86,7 @@ __all__ = [
     "Kernel",
     "KernelAsync",
     "KernelInfo",
+    "KernelMark",
     "Kernels",
     "KernelsAsync",
     "Limits",
@@ -169,6 +171,8 @@ _HOMES = {
     "Kernel": "sandbox.sync_handles",
     "KernelAsync": "sandbox.kernels",
     "KernelInfo": "sandbox.kernels",
+    "KernelMark": "sandbox.kernels",
+    "Forks": "sandbox.kernels",
     "Kernels": "sandbox.sync_handles",
     "KernelsAsync": "sandbox.kernels",
     "McpServer": "sandbox.mcp",

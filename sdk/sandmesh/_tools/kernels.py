@@ -68,3 +68,39 @@ class DeleteKernel(Tool):
     """Delete a kernel."""
 
     kernel_id: KernelId
+
+
+@tool("kernel")
+class ForkKernel(Tool):
+    """Fork a Python kernel into others with its variables and modules, copied on write, once its cells have ended.
+
+    Refused while the kernel has threads. `not_copied` names what else the forks lack: open sockets, child processes.
+    """
+
+    kernel_id: KernelId = "default"
+    count: Annotated[int, Param("How many.", ge=1, le=255)] = 1
+    timeout: Annotated[float | None, Param("Seconds to wait for the kernel's cells; none: no limit.", gt=0)] = None
+
+
+@tool("kernel")
+class MarkKernel(Tool):
+    """Hold the state of a Python kernel, so that it can be rewound to it again and again."""
+
+    kernel_id: KernelId = "default"
+    timeout: Annotated[float | None, Param("Seconds to wait for the kernel's cells; none: no limit.", gt=0)] = None
+
+
+@tool("kernel")
+class RewindKernel(Tool):
+    """Rewind a kernel to a mark: a running cell ends, and the variables are as they were."""
+
+    mark_id: Annotated[str, Param("A mark of the kernel.", pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    kernel_id: KernelId = "default"
+    timeout: Annotated[float | None, Param("Seconds until it is given up; none: no limit.", gt=0)] = None
+
+
+@tool("kernel")
+class DropMark(Tool):
+    """Drop a kernel's mark and free its memory."""
+
+    mark_id: Annotated[str, Param("A mark.", pattern=r"^[A-Za-z0-9_.-]{1,64}$")]

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from sandmesh._calls.call import Call, Order
 from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh._calls.runner import Collector, run_call
 from sandmesh._tools import Tool, build
-from sandmesh._tools.kernels import CreateKernel, DeleteKernel, InterruptKernel, ListKernels, RestartKernel, RunCell
+from sandmesh._tools.kernels import (
+    CreateKernel,
+    DeleteKernel,
+    DropMark,
+    ForkKernel,
+    InterruptKernel,
+    ListKernels,
+    MarkKernel,
+    RestartKernel,
+    RewindKernel,
+    RunCell,
+)
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import WrongState
+from sandmesh.errors import SandmeshError, WrongState
 from sandmesh.events import InputRequested
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment
@@ -34,6 +45,30 @@ class KernelInfo:
     kernel_id: str
     language: str
     busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMark:
+    """A state of a kernel that `rewind` returns to. It holds the memory that the kernel has changed since."""
+
+    mark_id: str
+    kernel_id: str
+    not_copied: tuple[str, ...] = ()
+    """Names of what the kernel had and rewinding does not bring back: open sockets, child processes, asyncio tasks."""
+
+
+K = TypeVar("K")
+
+
+class Forks(list[K], Generic[K]):
+    """What was forked, in order. Fewer than requested: `error` says why."""
+
+    def __init__(self, forks: Iterable[K], error: SandmeshError | None, not_copied: Iterable[str]) -> None:
+        super().__init__(forks)
+        self.error = error
+        """Why there are fewer than requested; None where there are not."""
+        self.not_copied = tuple(not_copied)
+        """Names of what the original has and its forks lack: open sockets, child processes, asyncio tasks."""
 
 
 class KernelAsync:
@@ -80,6 +115,45 @@ class KernelAsync:
         """Delete it."""
         await self._act(build(DeleteKernel, self.id))
 
+    async def fork(self, count: int = 1, timeout: float | None = None) -> Forks[KernelAsync]:
+        """Fork it into kernels with its variables and modules, copied on write; its random numbers are reseeded.
+
+        It waits until the cells before have ended, at most `timeout` seconds. Files stay shared by all kernels.
+
+        Raises:
+            WrongState: Nothing was forked: it has threads, a cell still runs, or there are too many kernels.
+        """
+        result = await _call(self._attachment(), build(ForkKernel, self.id, count, timeout))
+        answer = _structured(result)
+        kernels = [KernelAsync(self._attachment, self._timeout, KernelInfo(**found)) for found in answer["kernels"]]
+        error = WrongState(answer["refused"], {"state": "REFUSED"}) if answer["refused"] else None
+        return Forks(kernels, error, answer["not_copied"])
+
+    async def mark(self, timeout: float | None = None) -> KernelMark:
+        """Hold its variables and modules as they are, for `rewind`; it waits as `fork` does.
+
+        Raises:
+            WrongState: As for `fork`.
+        """
+        answer = _structured(await _call(self._attachment(), build(MarkKernel, self.id, timeout)))
+        return KernelMark(answer["mark_id"], answer["kernel_id"], tuple(answer["not_copied"]))
+
+    async def rewind(self, mark: KernelMark) -> None:
+        """Return to a mark, any number of times: a running cell ends, and later variables are gone. Files stay.
+
+        Raises:
+            WrongState: The mark is another kernel's, or is gone; then the kernel is unchanged.
+        """
+        await self._act(build(RewindKernel, mark.mark_id, self.id))
+
+    async def drop(self, mark: KernelMark) -> None:
+        """Drop a mark and free its memory.
+
+        Raises:
+            WrongState: It does not exist.
+        """
+        await self._act(build(DropMark, mark.mark_id))
+
     def _order(self, code: str, timeout: float | None) -> Order:
         declared = build(RunCell, self.id, code, timeout)
         return self._attachment().order(declared, max(self._timeout, timeout or 0))
@@ -106,6 +180,16 @@ class KernelsAsync:
         result = await _call(self._attachment(), build(CreateKernel, language, kernel_id, cwd))
         return self._kernel(KernelInfo(**(result.structured or {})))
 
+    async def fork(
+        self, count: int = 1, kernel_id: str = "default", timeout: float | None = None
+    ) -> Forks[KernelAsync]:
+        """Fork a Python kernel, as `fork` of a kernel does.
+
+        Raises:
+            WrongState: As there.
+        """
+        return await self._kernel(KernelInfo(kernel_id, "python", False)).fork(count, timeout)
+
     async def get(self, kernel_id: str) -> KernelAsync:
         """Return an existing kernel; "default" is the one of `run_ipython_cell`.
 
@@ -126,6 +210,10 @@ class KernelsAsync:
 
     def _kernel(self, info: KernelInfo) -> KernelAsync:
         return KernelAsync(self._attachment, self._timeout, info)
+
+
+def _structured(result: ToolResult) -> dict[str, Any]:
+    return result.structured or {}
 
 
 async def _call(attachment: Attachment, declared: Tool) -> ToolResult:

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Self
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from sandmesh._calls.feed import OutputEvent
-from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_iterator, blocking_twin
+from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_iterator, blocking_twin, run
 from sandmesh.events import Result
-from sandmesh.sandbox.kernels import KernelAsync, KernelsAsync
+from sandmesh.sandbox.kernels import Forks, KernelAsync, KernelsAsync
 from sandmesh.sandbox.mcp.connection import McpConnectionAsync
 from sandmesh.sandbox.network import NetworkAsync, SandboxSecretsAsync
 from sandmesh.sandbox.ports import ExposedPortAsync
 from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync
+
+P = ParamSpec("P")
+F = TypeVar("F", bound=Facade)
+
+
+def blocking_forks(
+    facade: type[F], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Forks[Any]]]
+) -> Callable[Concatenate[Any, P], Forks[F]]:
+    """Make the sync method of an async twin's that returns forks which have a sync class too."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Forks[F]:
+        forks = run(type(self.twin).__name__, method(self.twin, *args, **kwargs))
+        return Forks([_wrapped(facade, twin) for twin in forks], forks.error, forks.not_copied)
+
+    return call
+
+
+def _wrapped(facade: type[F], twin: object) -> F:
+    made = facade.__new__(facade)
+    made.twin = twin
+    return made
 
 
 class Kernel(Facade):
@@ -34,6 +58,16 @@ class Kernel(Facade):
     interrupt = blocking(KernelAsync.interrupt)
     restart = blocking(KernelAsync.restart)
     delete = blocking(KernelAsync.delete)
+    mark = blocking(KernelAsync.mark)
+    rewind = blocking(KernelAsync.rewind)
+    drop = blocking(KernelAsync.drop)
+
+    def fork(self, count: int = 1, timeout: float | None = None) -> Forks[Kernel]:
+        """Fork it into kernels with its variables and modules, as `KernelAsync.fork` does."""
+        return _fork(self, count, timeout)
+
+
+_fork = blocking_forks(Kernel, KernelAsync.fork)
 
 
 class Kernels(Facade):
@@ -43,6 +77,7 @@ class Kernels(Facade):
         self.twin: KernelsAsync = twin
 
     create = blocking_twin(Kernel, KernelsAsync.create)
+    fork = blocking_forks(Kernel, KernelsAsync.fork)
     get = blocking_twin(Kernel, KernelsAsync.get)
     list = blocking(KernelsAsync.list)
 

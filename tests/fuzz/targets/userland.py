@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, cast
 
 from sandmesh.shared import frames
+from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.mcp.client.result_blocks import blocks_of
 from sandmeshd.agent.mcp.client.tool_list import Listing
 from sandmeshd.agent.mcp.manager.client_process import CallMessages, ClientProcess
@@ -34,6 +35,7 @@ from .wire import Wire, inside, simple
 
 _cells = inside("sandmeshd.agent.python.cells")
 _kernels = inside("sandmeshd.agent.python.kernels")
+_forks = inside("sandmeshd.agent.python.forks")
 _servers = inside("sandmeshd.agent.mcp.manager.server")
 _requests = inside("sandmeshd.agent.mcp.manager.requests")
 _KINDS = (
@@ -42,6 +44,7 @@ _KINDS = (
     kernel_protocol.SYNC,
     kernel_protocol.END,
     kernel_protocol.ASK,
+    kernel_protocol.FORKED,
     b"\x00",
     b"",
 )
@@ -109,6 +112,24 @@ def _check_block(payload: bytes) -> None:
     with suppress(RecursionError):
         if not isinstance(json.loads(payload).get("type"), str):
             raise Fault("a block without a type passed")
+
+
+def _make_fork(random: Random) -> bytes:
+    answer: dict[str, Any] = {"not_copied": ["a socket"], "refused": "x", "errno": 11, "forked": 5}
+    return encoded(random, random.choice((varied(random, answer), value(random))))
+
+
+def _feed_fork(data: bytes) -> str:
+    """Read an answer of the process that a kernel forks for its forks."""
+    try:
+        answer = _forks._read(data)
+        if len(_forks._refusal(answer)) > 4_096:
+            raise Fault("a refusal without a bound")
+        if sum(map(len, _forks._names(answer))) > 1 << 18:
+            raise Fault("names without a bound")
+    except ToolFailure:
+        return "refused"
+    return "ok"
 
 
 def _make_mcp(random: Random) -> bytes:
@@ -262,6 +283,7 @@ def _feed_viewer(data: bytes) -> str:
 
 TARGETS = (
     Target("kernel", _make_kernel, simple(_feed_kernel)),
+    Target("kernel-fork", _make_fork, simple(_feed_fork)),
     Target("mcp-process", _make_mcp, simple(_feed_mcp)),
     Target("mcp-tools", _make_tools, simple(_feed_tools)),
     Target("helpers", _make_replies, simple(_feed_replies)),

@@ -50,6 +50,13 @@ async def test_an_example_prints_what_it_promises(name: str, expected: list[str]
         assert text in printed
 
 
+async def test_a_tree_search_finds_the_same_by_forks_and_by_replays() -> None:
+    printed = await run_example("tree_search.py", "20")
+    assert "by_forks: 20 nodes" in printed
+    assert "by_replays: 20 nodes" in printed
+    assert "the same result: True" in printed
+
+
 @pytest.fixture
 def systems() -> Generator[Path]:
     """Yield a directory that sandboxes' own uid can pass."""

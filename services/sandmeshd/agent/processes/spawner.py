@@ -50,8 +50,10 @@ class Process:
 
     def __init__(self, processes: Processes, number: int) -> None:
         loop = asyncio.get_running_loop()
-        self._processes = processes
-        self._number = number
+        self.processes = processes
+        """What started it."""
+        self.number = number
+        """Its id in the zygote's requests and reports."""
         self.started: asyncio.Future[int] = loop.create_future()
         """Its pid as user code sees it; ToolFailure where it could not be started."""
         self.ended: asyncio.Future[Ended] = loop.create_future()
@@ -59,7 +61,7 @@ class Process:
     def signal(self, number: int) -> None:
         """Send a signal to the group, unless it is gone."""
         if not self.ended.done():
-            self._processes.send_signal(self._number, number)
+            self.processes.send_signal(self.number, number)
 
     def kill(self) -> None:
         """Kill the group."""
@@ -135,6 +137,22 @@ class Processes:
         """
         request = {"op": "spawn", "argv": list(argv), "cwd": cwd, "env": dict(env), "terminal": terminal}
         return self._start({**request, "whole": whole}, fds)
+
+    def expect(self) -> Process:
+        """Return a process that does not exist yet: a kernel forks it, then `adopt` or `forget` follows."""
+        self._last += 1
+        process = self._running[self._last] = Process(self, self._last)
+        return process
+
+    def adopt(self, process: Process, pid: int) -> None:
+        """Take an expected process under the zygote's care by its pid as user code sees it."""
+        fail = partial(self._fail_start, process.number)
+        self._send(process.number, {"op": "adopt", "id": process.number, "pid": pid}, (), fail)
+
+    def forget(self, process: Process) -> None:
+        """Expect a process no longer."""
+        self._running.pop(process.number, None)
+        process.end(Ended(failure="The process was not forked."))
 
     async def settled(self) -> None:
         """Wait until every earlier request for a signal was carried out.

@@ -15,6 +15,7 @@ from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.spawner import Ended, Processes
+from sandmeshd.agent.python.forks import Forks, fork_kernel
 from sandmeshd.agent.python.kernels import Kernel
 from sandmeshd.agent.userland.python import kernel_protocol
 
@@ -57,6 +58,39 @@ class Code(Protocol):
         ...
 
 
+class Turns:
+    """The turns of calls that need a kernel for themselves, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.taken = False
+        """Whether a cell runs or is about to."""
+        self._waiting: deque[asyncio.Future[bool]] = deque()
+
+    def take_free(self) -> bool:
+        """Take the turn if nobody has it."""
+        free = not self.taken
+        self.taken = True
+        return free
+
+    async def take(self, call: Call) -> bool:
+        """Wait until those who came before have ended; return False if the call was stopped first."""
+        if self.take_free():
+            return True
+        granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append(granted)
+        with call.stopping(lambda: None if granted.done() else granted.set_result(False)):
+            return await granted
+
+    def give(self) -> None:
+        """Pass the turn to the next call that was not stopped meanwhile."""
+        while self._waiting:
+            granted = self._waiting.popleft()
+            if not granted.done():
+                granted.set_result(True)
+                return
+        self.taken = False
+
+
 class Cells:
     """A kernel, replaced when it dies, and the cells that wait for it; `make` starts one."""
 
@@ -66,23 +100,19 @@ class Cells:
         self._oom_kills = 0
         self._make = make
         self._running: Kernel | None = None
-        self._end_cause = ""
-        self._locked = False
-        """Whether a cell runs or is about to."""
-        self._waiting: deque[asyncio.Future[bool]] = deque()
+        self._turns = Turns()
         self._loop = asyncio.get_running_loop()
-        self._kernel: asyncio.Task[Kernel] | None = None
+        self._kernel: asyncio.Future[Kernel] | None = None
         self._live: Kernel | None = None
         """The kernel of the last cell, while it was not replaced."""
 
     def renew(self) -> asyncio.Task[Kernel]:
         """Start a kernel, so that the next cell finds one."""
-        self._end_cause = ""
         self._live = None
-        self._kernel = self._loop.create_task(self._make())
+        self._kernel = task = self._loop.create_task(self._make())
         # The next cell retries a failed start and reports its error.
-        self._kernel.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return self._kernel
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return task
 
     async def close(self) -> None:
         """Close the kernel."""
@@ -104,8 +134,8 @@ class Cells:
 
     async def end(self, cause: str) -> Kernel:
         """Kill the kernel's process and return the kernel; a running cell ends with a message that has the cause."""
-        self._end_cause = cause
         kernel = await self._current()
+        kernel.end_cause = f"{cause} while the cell ran: its variables are gone"
         kernel.process.stop()
         await asyncio.shield(kernel.process.ended)
         return kernel
@@ -116,36 +146,46 @@ class Cells:
         if not self.busy:
             await self._replace(kernel)
 
+    async def fork(self, count: int, call: Call) -> Forks:
+        """Fork the kernel into at most `count` others once the cells before have ended.
+
+        Raises:
+            ToolFailure: It was not forked; the message says why.
+        """
+        if not await self._turns.take(call):
+            raise ToolFailure("A cell ran in the kernel until this call ended: it was not forked.")
+        try:
+            kernel, notice = await unless_stopped(call, self._loop.create_task(self._live_kernel()))
+            if notice:
+                raise ToolFailure(f"{notice.strip()} It was not forked: what it had is gone.")
+            return await unless_stopped(call, self._loop.create_task(fork_kernel(kernel, count)))
+        finally:
+            self._turns.give()
+
+    async def replace(self, kernel: Kernel, cause: str = "") -> None:
+        """Replace the kernel, if there is one, by another; a running cell ends with a message that has the cause."""
+        current, self._live = self._kernel, None
+        self._kernel = self._loop.create_future()
+        self._kernel.set_result(kernel)
+        for replaced in () if current is None else await asyncio.gather(current, return_exceptions=True):
+            if isinstance(replaced, Kernel):
+                replaced.replaced, replaced.end_cause = True, cause
+                replaced.process.stop()
+                await replaced.gone()
+
     async def run(self, cell: Code, call: Call, kind: bytes = kernel_protocol.RUN) -> Outcome:
         """Run a cell once those before it have ended."""
         call.stop_after(cell.timeout)
-        if self._locked and not await self._turn(call):
+        if not (self._turns.take_free() or await self._turns.take(call)):
             return await _stopped(call, "before it ran")
-        self._locked = True
         try:
             return await self._run(cell, call, kind)
         finally:
-            self._locked = bool(self._waiting) and self._pass_turn()
-
-    async def _turn(self, call: Call) -> bool:
-        """Wait until those who came before have ended; return False if the call was stopped first."""
-        granted: asyncio.Future[bool] = self._loop.create_future()
-        self._waiting.append(granted)
-        with call.stopping(lambda: None if granted.done() else granted.set_result(False)):
-            return await granted
-
-    def _pass_turn(self) -> bool:
-        """Pass the turn to the next call that was not stopped meanwhile; return whether there was one."""
-        while self._waiting:
-            granted = self._waiting.popleft()
-            if not granted.done():
-                granted.set_result(True)
-                return True
-        return False
+            self._turns.give()
 
     async def run_warm_up(self, cell: Code, call: Call) -> Outcome:
         """Run a cell that the kernel forgets, where the kernel has run none yet and is idle."""
-        idle = not self._locked and self._is_fresh()
+        idle = not self._turns.taken and self._is_fresh()
         return await self.run(cell, call, kernel_protocol.WARM_UP) if idle else Outcome(is_error=True)
 
     def _is_fresh(self) -> bool:
@@ -170,7 +210,7 @@ class Cells:
             if call.input is None:
                 kernel.send(kind, code)
             else:
-                kernel.send_with_input(code, call.input.open_pipe())
+                kernel.send_with_descriptor(kernel_protocol.RUN_WITH_INPUT, code, call.input.open_pipe())
                 call.input.close_reader()
             self._running = kernel if counts else None
             try:
@@ -197,7 +237,7 @@ class Cells:
         """Return the kernel, and a notice for the cell if it is not the last cell's."""
         kernel, notice = await self._current(), ""
         if kernel.process.ended.done():
-            expected = bool(self._end_cause)
+            expected = bool(kernel.end_cause)
             ended = await self._replace(kernel)
             if kernel.used and not expected:
                 cause = "it ran out of memory" if self._ran_out_of_memory(ended) else _describe(ended)
@@ -232,7 +272,7 @@ class Cells:
             # A late interrupt must not hit the next cell.
             await self._processes.settled()
             return await _stopped(call, "and was interrupted; the kernel and its variables were kept")
-        cause = self._end_cause
+        cause = kernel.end_cause
         ended = await self._replace(kernel)
         # A cell that ended in the moment of the kill has lost its kernel all the same.
         if end is not None and not kernel.killed:
@@ -267,7 +307,7 @@ async def _stopped(call: Call, detail: str) -> Outcome:
 
 
 async def _killed_on_request(call: Call, cause: str) -> Outcome:
-    message = f"The kernel was {cause} while the cell ran: its variables are gone."
+    message = f"The kernel was {cause}."
     await call.text(message + "\n")
     return Outcome(is_error=True, reason=pb.END_REASON_CANCELLED, message=message)
 

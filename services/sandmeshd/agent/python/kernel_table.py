@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -12,15 +13,28 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.python.cells import Cells, unless_stopped
+from sandmeshd.agent.python.forks import fork_kernel
 from sandmeshd.agent.python.languages import PYTHON, language_name
 
 if TYPE_CHECKING:
     from sandmesh._tools import Tool
-    from sandmesh._tools.kernels import CreateKernel, ListKernels, RunCell, RunCode
+    from sandmesh._tools.kernels import (
+        CreateKernel,
+        DropMark,
+        ForkKernel,
+        ListKernels,
+        MarkKernel,
+        RewindKernel,
+        RunCell,
+        RunCode,
+    )
     from sandmeshd.agent.calls.toolbox import Handler
+    from sandmeshd.agent.python.kernels import Kernel as KernelProcess
 
 DEFAULT: Final = "default"
-MOST_KERNELS: Final = 64
+MOST_KERNELS: Final = 256
+"""Kernels and marks together: each has three descriptors in the agent, and a process."""
+_FULL: Final = f"The sandbox has {MOST_KERNELS} kernels and marks, the maximum: delete some."
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,26 @@ class Kernel:
 
     language: str
     cells: Cells
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A fork of a kernel that runs no cells: others are forked from it to rewind the kernel."""
+
+    kernel_id: str
+    kernel: KernelProcess
+
+    async def fork(self, call: Call) -> KernelProcess:
+        """Fork a kernel from it.
+
+        Raises:
+            ToolFailure: There is none; the message says why.
+        """
+        try:
+            forks = await unless_stopped(call, asyncio.create_task(fork_kernel(self.kernel, 1)))
+        except ToolFailure as failure:
+            raise ToolFailure(f"The kernel is unchanged, as the mark's process cannot be forked: {failure}") from None
+        return forks.kernels[0]
 
 
 class KernelRequest(Protocol):
@@ -48,6 +82,7 @@ class KernelTable:
         self._kernels = {DEFAULT: Kernel(PYTHON, default)}
         self.make = make
         """Makes the cells of a kernel for a language and a directory; the caller closes them."""
+        self._marks: dict[str, Mark] = {}
         self._workspace = workspace
         self._numbers = itertools.count(1)
 
@@ -64,12 +99,18 @@ class KernelTable:
             kernels.InterruptKernel: self.interrupt,
             kernels.RestartKernel: self.restart,
             kernels.DeleteKernel: self.delete,
+            kernels.ForkKernel: self.fork,
+            kernels.MarkKernel: self.mark,
+            kernels.RewindKernel: self.rewind,
+            kernels.DropMark: self.drop_mark,
         }
 
     async def close(self) -> None:
         """Close all but the default one, which has its own owner."""
         for name in [name for name in self._kernels if name != DEFAULT]:
             await self._kernels.pop(name).cells.close()
+        while self._marks:
+            self._marks.popitem()[1].kernel.close()
 
     async def create(self, request: CreateKernel, call: Call) -> Outcome:
         """Create a kernel; the call ends once its process has started."""
@@ -83,6 +124,59 @@ class KernelTable:
         await self._start(name, kernel, call)
         return _structured({"kernel_id": name, "language": language, "busy": False})
 
+    async def fork(self, request: ForkKernel, call: Call) -> Outcome:
+        """Fork a kernel into others; the call ends once all of them accept cells."""
+        source = self._find_forkable(request)
+        room = self._room(request.count)
+        call.started()
+        call.stop_after(request.timeout)
+        forks = await source.cells.fork(min(request.count, room), call)
+        names: list[str] = []
+        for kernel in forks.kernels:
+            name = next(free for free in self._names() if free not in self._kernels)
+            self._kernels[name] = Kernel(PYTHON, self.make(PYTHON, self._workspace))
+            await self._kernels[name].cells.replace(kernel)
+            names.append(name)
+        found = [{"kernel_id": name, "language": PYTHON, "busy": False} for name in names]
+        refused = forks.refused or ("" if room >= request.count else _FULL)
+        return _structured({"kernels": found, "refused": refused, "not_copied": forks.not_copied})
+
+    async def mark(self, request: MarkKernel, call: Call) -> Outcome:
+        """Hold a kernel's state as it is."""
+        source = self._find_forkable(request)
+        self._room(1)
+        call.started()
+        call.stop_after(request.timeout)
+        forks = await source.cells.fork(1, call)
+        name = next(f"mark-{number}" for number in self._numbers)
+        self._marks[name] = Mark(request.kernel_id, forks.kernels[0])
+        return _structured({"mark_id": name, "kernel_id": request.kernel_id, "not_copied": forks.not_copied})
+
+    async def rewind(self, request: RewindKernel, call: Call) -> Outcome:
+        """Replace a kernel by a fork of a mark: its variables are as they were then."""
+        call.started()
+        call.stop_after(request.timeout)
+        cells, mark = self._find(request).cells, self._marks.get(request.mark_id)
+        if mark is None or mark.kernel_id != request.kernel_id:
+            known = ", ".join(name for name, one in self._marks.items() if one.kernel_id == request.kernel_id)
+            raise ToolFailure(
+                f"Kernel {request.kernel_id!r} has no mark {request.mark_id!r}; it has: {known or 'none'}. "
+                "It is unchanged."
+            )
+        kernel = await mark.fork(call)
+        await cells.replace(kernel, f"rewound to {request.mark_id} while the cell ran: what the cell did is undone")
+        return Outcome()
+
+    async def drop_mark(self, request: DropMark, call: Call) -> Outcome:
+        """End the process that holds a mark."""
+        call.started()
+        mark = self._marks.pop(request.mark_id, None)
+        if mark is None:
+            raise ToolFailure(f"Mark {request.mark_id!r} does not exist: it may have been dropped.")
+        mark.kernel.process.stop()
+        await mark.kernel.gone()
+        return Outcome()
+
     async def list(self, _: ListKernels, call: Call) -> Outcome:
         """Describe the kernels, the oldest first."""
         call.started()
@@ -90,7 +184,8 @@ class KernelTable:
             {"kernel_id": name, "language": kernel.language, "busy": kernel.cells.busy}
             for name, kernel in self._kernels.items()
         ]
-        return _structured({"kernels": found})
+        marks = [{"mark_id": name, "kernel_id": mark.kernel_id} for name, mark in self._marks.items()]
+        return _structured({"kernels": found, "marks": marks})
 
     async def run(self, cell: RunCell, call: Call) -> Outcome:
         """Run a cell in a kernel once those before it have ended."""
@@ -131,14 +226,28 @@ class KernelTable:
             raise ToolFailure("The default kernel cannot be deleted: restart it to get a fresh one.")
         cells = self._find(request).cells
         del self._kernels[request.kernel_id]
+        for name in [name for name, mark in self._marks.items() if mark.kernel_id == request.kernel_id]:
+            self._marks.pop(name).kernel.close()
         await cells.end("deleted")
         await cells.close()
         return Outcome()
 
     def _add(self, name: str, language: str, cwd: str) -> Kernel:
-        if len(self._kernels) >= MOST_KERNELS:
-            raise ToolFailure(f"The sandbox has {MOST_KERNELS} kernels, the maximum: delete some.")
+        self._room(1)
         kernel = self._kernels[name] = Kernel(language, self.make(language, cwd))
+        return kernel
+
+    def _room(self, wanted: int) -> int:
+        """Return how many kernels and marks may be made, at most as many as wanted."""
+        room = MOST_KERNELS - len(self._kernels) - len(self._marks)
+        if room <= 0:
+            raise ToolFailure(_FULL)
+        return min(room, wanted)
+
+    def _find_forkable(self, request: KernelRequest) -> Kernel:
+        kernel = self._find(request)
+        if kernel.language != PYTHON:
+            raise ToolFailure(f"Kernel {request.kernel_id!r} runs {kernel.language}: only kernels of Python can fork.")
         return kernel
 
     async def _start(self, name: str, kernel: Kernel, call: Call) -> None:

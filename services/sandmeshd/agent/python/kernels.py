@@ -27,12 +27,14 @@ _KNOWN: Final = frozenset(
         kernel_protocol.SYNC,
         kernel_protocol.END,
         kernel_protocol.ASK,
+        kernel_protocol.FORKED,
     }
 )
 _READ_BUFFER: Final = 4 << 20
 _EXIT_SECONDS: Final = 0.25
 """How long a kernel without a channel may take to exit by itself, so that its own exit status is reported."""
 
+_MOST_DIGITS: Final = 9
 
 NOT_FOUND: Final = 127
 """The exit code of a kernel's program that lacks what it runs on."""
@@ -131,6 +133,8 @@ class Kernel:
         self.pid = 0
         self.used = False
         """Whether a cell has run in it."""
+        self.end_cause = ""
+        """What was requested that ended it, and what that means, for the cell that it ran."""
         self.replaced = False
         """Whether another one was started in its place."""
         self._channel = channel
@@ -148,12 +152,12 @@ class Kernel:
         if self._channel.transport is not None:
             self._channel.transport.write(frames.pack(kind + payload))
 
-    def send_with_input(self, payload: bytes, fd: int) -> None:
-        """Send a cell with the descriptor of its standard input."""
+    def send_with_descriptor(self, kind: bytes, payload: bytes, fd: int) -> None:
+        """Send a frame with a descriptor, unless the kernel is gone."""
         transport = self._channel.transport
         if transport is not None:
             with socket.fromfd(transport.get_extra_info("socket").fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as raw:
-                frame = frames.pack(kernel_protocol.RUN_WITH_INPUT + payload)
+                frame = frames.pack(kind + payload)
                 sent = socket.send_fds(raw, [frame[:5]], [fd])
             transport.write(frame[sent:])
 
@@ -224,6 +228,22 @@ class Kernel:
             raise ToolFailure(f"The kernel did not start: {cause}.")
         self.send(kernel_protocol.GO_ON)
 
+    async def forked(self) -> int:
+        """Wait until this kernel, which another one forked, accepts cells. Returns: what it says is its pid.
+
+        Raises:
+            ToolFailure: It ended before, or says something else.
+        """
+        frame = await self._channel.next(self.process)
+        if (
+            frame is None
+            or frame[0] != kernel_protocol.FORKED
+            or not frame[1].isdigit()
+            or len(frame[1]) > _MOST_DIGITS
+        ):
+            raise ToolFailure("The fork ended before it could run cells.")
+        return int(frame[1])
+
     async def gone(self) -> Ended:
         """Wait for the process's end and close its descriptors."""
         with suppress(TimeoutError):
@@ -284,6 +304,22 @@ async def open_program(processes: Processes, argv: Sequence[str], env: Mapping[s
 
 
 async def _open(start: Callable[[list[int]], Process]) -> Kernel:
+    kernel = await connect(start)
+    try:
+        kernel.pid = await kernel.process.started
+    except BaseException:
+        kernel.process.kill()
+        kernel.close()
+        raise
+    return kernel
+
+
+async def connect(start: Callable[[list[int]], Process]) -> Kernel:
+    """Open the channel and the pipes of a kernel; `start` is called with its ends of them: socket, output, error.
+
+    Raises:
+        OSError: There are no free descriptors; then nothing is left open.
+    """
     ours, theirs = socket.socketpair()
     try:
         out, err = output_pipes()
@@ -291,17 +327,17 @@ async def _open(start: Callable[[list[int]], Process]) -> Kernel:
         ours.close()
         theirs.close()
         raise
-    with theirs:
+    try:
         process = start([theirs.fileno(), out.writer, err.writer])
-    out.close_writer()
-    err.close_writer()
+    except OSError:
+        ours.close()
+        out.close()
+        err.close()
+        raise
+    finally:
+        theirs.close()
+        out.close_writer()
+        err.close_writer()
     loop = asyncio.get_running_loop()
     _, channel = await loop.create_unix_connection(_Channel, sock=ours)
-    kernel = Kernel(process, channel, out, err)
-    try:
-        kernel.pid = await process.started
-    except BaseException:
-        process.kill()
-        kernel.close()
-        raise
-    return kernel
+    return Kernel(process, channel, out, err)

@@ -126,15 +126,18 @@ class Spawner(zygote.Zygote):
         else:
             zygote.close(fds)
 
+    def _adopt(self, request: dict[str, Any], _: list[int]) -> None:
+        zygote.deliver(self._kernels, request)
+
     def _signal(self, request: dict[str, Any], _: list[int]) -> None:
         if request["id"] in self._pids:
             super()._signal(request, _)
         else:
-            self._deliver(self._kernels, request)
+            zygote.deliver(self._kernels, request)
 
     def _echo(self, request: dict[str, Any], _: list[int]) -> None:
         # The agent waits for the signals before it: this process has sent its own by now.
-        self._deliver(self._kernels, request)
+        zygote.deliver(self._kernels, request)
 
     def _reap_one(self, pid: int) -> None:
         if pid == self._pid:

@@ -4,8 +4,9 @@ It is single-threaded, holds no secret and cannot be signalled by what runs belo
 IPython imported, and spawns programs; it reaps everything and reports how what it started ended.
 
 A request is one JSON message with descriptors (SCM_RIGHTS): `op` is "fork" (a kernel: its socket, output and error),
-"spawn" (a program: input, output, error), "signal", or "echo". A message over the socket's size
-comes in a memory file, its descriptor first and the message only {"large": true, "id"}.
+"spawn" (a program: input, output, error), "adopt" (a kernel that another one forked: its pid), "signal", or "echo".
+A message over the socket's size comes in a memory file, its descriptor first and the message only
+{"large": true, "id"}.
 Reports: {"up"}, {"started": id, "pid"}, {"refused": id, "errno", "step"}, {"ended": id, "status", "failure"},
 {"echo": id}.
 """
@@ -83,6 +84,9 @@ class Zygote:
             self._turn(None)
 
     def _begin(self) -> None:
+        if os.getpid() != 1:
+            # Kernels that others forked become its children, as they do where it is the first process.
+            syscalls.adopt_orphans()
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake_only)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -119,20 +123,7 @@ class Zygote:
         return bool(ready)
 
     def _report(self, report: dict[str, Any]) -> None:
-        self._deliver(self._control, report)
-
-    def _deliver(self, to: socket.socket, message: dict[str, Any]) -> None:
-        data = json.dumps(message).encode()
-        for _ in range(_REPORT_ATTEMPTS):
-            try:
-                to.send(data)
-            except OSError as error:
-                if error.errno not in (errno.ENOBUFS, errno.ENOMEM):
-                    break
-                time.sleep(_REPORT_DELAY)
-            else:
-                return
-        os._exit(0)
+        deliver(self._control, report)
 
     def _request(self) -> None:
         data, fds, flags = _receive(self._requests)
@@ -145,7 +136,13 @@ class Zygote:
             return
         if "large" in request:
             request = json.loads(_read_all(fds.pop(0)))
-        operations = {"fork": self._fork, "spawn": self._spawn, "signal": self._signal, "echo": self._echo}
+        operations = {
+            "fork": self._fork,
+            "spawn": self._spawn,
+            "adopt": self._adopt,
+            "signal": self._signal,
+            "echo": self._echo,
+        }
         operations[request["op"]](request, fds)
 
     def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
@@ -162,6 +159,21 @@ class Zygote:
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
         self._start(request, fds, kernel=False)
+
+    def _adopt(self, request: dict[str, Any], _: list[int]) -> None:
+        """Take a process that a kernel forked, and that its parent's end made a child of this one, as a kernel.
+
+        The pid is the kernel's word: what is not a child, or is known, is refused.
+        """
+        pid = request["pid"]
+        try:
+            if pid in self._children:
+                raise ChildProcessError(errno.EEXIST, os.strerror(errno.EEXIST))
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except (OSError, OverflowError):
+            self._refuse(request, [], errno.ESRCH, "adopt")
+        else:
+            self._record(request, pid, None, kernel=True)
 
     def _signal(self, request: dict[str, Any], _: list[int]) -> None:
         pid = self._pids.get(request["id"])
@@ -239,6 +251,21 @@ class Zygote:
             failure = launch.read_report(child.failure) if not child.kernel else None
             os.close(child.failure)
         self._report({"ended": child.id, "status": status, "failure": failure})
+
+
+def deliver(to: socket.socket, message: dict[str, Any]) -> None:
+    """Send a message, and end this process where nobody receives it."""
+    data = json.dumps(message).encode()
+    for _ in range(_REPORT_ATTEMPTS):
+        try:
+            to.send(data)
+        except OSError as error:
+            if error.errno not in (errno.ENOBUFS, errno.ENOMEM):
+                break
+            time.sleep(_REPORT_DELAY)
+        else:
+            return
+    os._exit(0)
 
 
 def _wake_only(_number: int, _frame: object) -> None:

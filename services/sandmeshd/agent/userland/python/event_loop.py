@@ -36,6 +36,21 @@ class KernelLoop:
         self._used = False
         self._task: asyncio.Task[Any] | None = None
         self._interrupted = False
+        self._abandoned: list[Any] = []
+
+    @property
+    def loop(self) -> Any:
+        """The loop of this process's cells, None where it was not needed yet."""
+        return self._loop
+
+    def abandon(self) -> None:
+        """Leave the loop and its tasks to the process that this one was forked from.
+
+        They are kept: tasks that are destroyed run their `finally` blocks, which are the other process's to run.
+        """
+        if self._loop is not None:
+            self._abandoned += [self._loop, *asyncio.all_tasks(self._loop)]
+            self._loop = None
 
     def enter(self) -> None:
         """Make the loop the current one, for a cell that begins."""

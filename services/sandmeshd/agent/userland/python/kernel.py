@@ -15,7 +15,15 @@ import warnings
 from typing import Any, NoReturn
 
 from sandmeshd.agent.userland.core import launch
-from sandmeshd.agent.userland.python import adaptations, event_loop, import_hooks, kernel_protocol, output, shell
+from sandmeshd.agent.userland.python import (
+    adaptations,
+    event_loop,
+    forks,
+    import_hooks,
+    kernel_protocol,
+    output,
+    shell,
+)
 
 IDLE_SECONDS = 0.4
 """How long a kernel that is not warm waits for its first cell before it warms up."""
@@ -61,7 +69,7 @@ class Kernel:
         os.chdir(request["cwd"])
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]
-        _reseed()
+        forks.reseed()
         self._packages = import_hooks.InstalledPackages()
         import_hooks.Adaptations(dict(adaptations.ADAPTATIONS))
         channel = output.Channel(socket.socket(fileno=connection))
@@ -93,6 +101,8 @@ class Kernel:
         self._loop.wait(channel.fileno())
         channel.idle = False
         kind, payload, input_fd = channel.receive()
+        if kind == kernel_protocol.FORK and input_fd is not None:
+            self._fork(input_fd, channel, streams)
         if kind in _CELLS:
             if input_fd is not None or streams.has_input:
                 streams.take(input_fd)
@@ -107,6 +117,20 @@ class Kernel:
             shell.end_debugger()
         if kind == kernel_protocol.WARM_UP:
             self._forget(channel)
+
+    def _fork(self, control: int, channel: output.Channel, streams: _Streams) -> None:
+        """Fork the kernels that the agent requests on a socket; a fork becomes a kernel here."""
+        output.flush()
+        own = {0, 1, 2, channel.fileno(), *streams.descriptors}
+        fork = forks.serve(control, own, self._loop.loop)
+        if fork is not None:
+            connection, *pipes = fork.fds
+            channel.move(connection)
+            streams.move(pipes)
+            self._loop.abandon()
+            fork.detach({channel.fileno(), *streams.descriptors})
+            forks.reseed()
+            channel.report_fork()
 
     def _forget(self, channel: output.Channel) -> None:
         """Restore the state before the first cell; to warm up, where that was left for later, there was time."""
@@ -152,16 +176,6 @@ def _account() -> tuple[int, int]:
     return int(ran), int(waited)
 
 
-def _reseed() -> None:
-    """Reseed random numbers in this process: others were forked from the same one."""
-    generator = sys.modules.get("random")
-    if generator is not None:
-        generator.seed()
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        numpy.seed()
-
-
 def _line(error: BaseException) -> str:
     try:
         # The place of a syntax error, which Python appends, is in what was shown.
@@ -195,6 +209,21 @@ class _Streams:
         sys.stdin = self._input
         getpass.getpass = _refuse_password
         self._open()
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The descriptors that restore 1 and 2."""
+        return [pipe for pipe, _ in self._pipes.values()]
+
+    def move(self, pipes: list[int]) -> None:
+        """Continue on other pipes and without input, in a fork of this process."""
+        for fd, pipe in enumerate(pipes, start=1):
+            kept, _ = self._pipes[fd]
+            os.dup2(pipe, kept, inheritable=False)
+            os.close(pipe)
+            self._pipes[fd] = kept, os.fstat(kept)
+        self.take(None)
+        self.mend()
 
     def mend(self) -> None:
         """Undo what a cell did to the streams."""

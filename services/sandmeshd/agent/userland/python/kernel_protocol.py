@@ -18,6 +18,10 @@ GO_ON: Final = b"\x03"
 """What the last frame that waits asked for is done."""
 WARM_UP: Final = b"\x04"
 """Run the payload as RUN does, in a kernel that has run no cell, and forget it after its END."""
+FORK: Final = b"\x05"
+"""Fork the kernels that are requested on a socket, whose descriptor the message carries. No payload."""
+WITH_DESCRIPTOR: Final = frozenset({RUN_WITH_INPUT, FORK})
+"""The kinds whose message carries a descriptor."""
 
 # From the kernel.
 BLOCK: Final = b"\x10"
@@ -33,6 +37,8 @@ A zero byte and JSON may follow: what was raised, as `name`, `value` and the lin
 """
 ASK: Final = b"\x14"
 """The code waits for a line of its input: JSON with `prompt` and `password`; the kernel waits until that was told."""
+FORKED: Final = b"\x15"
+"""The first frame of a kernel that another one forked: it accepts cells. The payload is its pid in decimal digits."""
 
 FAILED: Final = 1
 """Flag of END: the code raised."""

@@ -67,7 +67,7 @@ class Channel:
         message = self._received.popleft()
         # It may have come along with the message before, so it waits for the one that it belongs to.
         kind = message[:1]
-        return kind, message[1:], self._passed.pop(0) if kind == kernel_protocol.RUN_WITH_INPUT else None
+        return kind, message[1:], self._passed.pop(0) if kind in kernel_protocol.WITH_DESCRIPTOR else None
 
     def show(self, blocks: Iterable[bytes]) -> None:
         """Queue blocks after what was written so far; they are sent with the next message that waits or ends."""
@@ -113,6 +113,20 @@ class Channel:
     def _clear(self) -> None:
         self._clears = False
         self.place([content_blocks.CLEARED])
+
+    def move(self, connection: int) -> None:
+        """Continue on another connection, in a fork of this process; what was not sent stays with the original."""
+        os.dup2(connection, self._connection.fileno(), inheritable=False)
+        os.close(connection)
+        self._pid = os.getpid()
+        self._buffer = frames.FrameBuffer(frames.MAX_MESSAGE)
+        for queue in (self._received, self._passed, self._unsent):
+            queue.clear()
+        self._last, self._clears = 0, False
+
+    def report_fork(self) -> None:
+        """Report this process's pid: it was forked from another kernel, and accepts cells."""
+        self._connection.sendall(frames.pack(kernel_protocol.FORKED + str(os.getpid()).encode()))
 
     def ready(self) -> None:
         """Report that cells may be sent."""
