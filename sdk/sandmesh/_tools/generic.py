@@ -16,7 +16,7 @@ class RunIpythonCell(Tool):
     Variables and imports stay for the next cell. IPython's magics and top-level await work.
     """
 
-    code: Annotated[str, Param("Python code; its last expression's value is shown.", min_length=1)]
+    code: Annotated[str, Param("Python code; its last expression's value is shown.")]
     timeout: Timeout = None
 
 

@@ -30,7 +30,7 @@ class RunCell(Tool):
     """Run code in a kernel and return what it printed, displayed and raised."""
 
     kernel_id: KernelId
-    code: Annotated[str, Param("Code in the kernel's language.", min_length=1)]
+    code: Annotated[str, Param("Code in the kernel's language.")]
     timeout: Annotated[float | None, Param("Seconds until it is stopped; none: no limit.", gt=0)] = None
 
 
@@ -42,7 +42,7 @@ class RunCode(Tool):
     code. Any other language is the name of a Jupyter kernel that the sandbox has.
     """
 
-    code: Annotated[str, Param("Code; its last expression's value is shown where the language has such.", min_length=1)]
+    code: Annotated[str, Param("Code; its last expression's value is shown where the language has such.")]
     language: Annotated[
         str, Param("python, js, ts, bash, or a Jupyter kernel that is installed.", pattern=r"^[A-Za-z0-9_.+-]{1,64}$")
     ] = "python"

@@ -217,6 +217,44 @@ async def test_figures_are_images_and_charts(box: BaseSandboxAsync) -> None:
     assert (len(odd.images), odd.is_error) == (1, False)
 
 
+async def test_what_makes_charts_prints_nothing(box: BaseSandboxAsync) -> None:
+    loud = (
+        "import e2b_charts, sys, warnings\nmake = e2b_charts.chart_figure_to_dict\ndef say(figure):\n"
+        "    print('out'); print('err', file=sys.stderr); warnings.warn('a warning')\n    return make(figure)\n"
+        "e2b_charts.chart_figure_to_dict = say\n"
+    )
+    shown = await box.run_code(f"{loud}import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()")
+    assert (len(shown.images), len(shown.charts), shown.stderr) == (1, 1, "")
+    assert "out" not in shown.text
+
+
+@pytest.mark.needs("chromium")  # whose packages have the font
+async def test_figures_have_glyphs_for_chinese_japanese_and_korean_whatever_font_is_chosen(
+    box: BaseSandboxAsync,
+) -> None:
+    figure = "plt.figure(); plt.title('\u9500\u552e \u58f2\u4e0a \ub9e4\ucd9c'); plt.show()"
+    for choice in ("", "plt.rcParams['font.family'] = 'serif'\n", "plt.style.use('ggplot')\n"):
+        shown = await box.run_code(f"import matplotlib.pyplot as plt\n{choice}{figure}")
+        assert (len(shown.images), shown.stderr) == (1, "")
+    files = "plt.savefig('a.pdf'); plt.savefig('a.svg'); plt.savefig('a.eps')"
+    assert (await box.run_code(f"{figure}\n{files}")).stderr == ""
+
+
+async def test_an_empty_cell_is_an_empty_result(box: BaseSandboxAsync) -> None:
+    for code in ("", "\n", "# nothing"):
+        for result in (await box.run_ipython_cell(code), await box.run_code(code)):
+            assert (result.text, result.is_error) == ("", False)
+    assert (await box.run_code("", "bash")).text == ""
+
+
+async def test_git_has_an_author_until_somebody_is_named(box: BaseSandboxAsync) -> None:
+    commit = "git commit -q --allow-empty -m x && git log -1 --format='%an <%ae>'"
+    first = await box.run_shell_command(f"git init -q g && cd g && {commit}")
+    assert first.stdout == "sandbox <sandbox@localhost>\n"
+    named = "git config user.name Ada && git config user.email ada@example.org"
+    assert (await box.run_shell_command(f"cd g && {named} && {commit}")).stdout == "Ada <ada@example.org>\n"
+
+
 async def test_fifty_kernels_at_once_never_mix_their_output(box: BaseSandboxAsync) -> None:
     kernels = await asyncio.gather(*(box.kernels.create() for _ in range(50)))
     code = "import sys\nfor n in range(40):\n    print({0}, n, flush=True)\n    print(-{0}, n, file=sys.stderr)"

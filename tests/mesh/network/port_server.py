@@ -10,12 +10,19 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MORE = threading.Event()
+SEEN = threading.Event()
+SCRIPT = """
+const socket = new WebSocket("ws://" + location.host + "/ws");
+socket.onopen = () => socket.send(document.title);
+socket.onmessage = (message) => fetch("/seen", {method: "POST", body: message.data + " " + location.pathname});
+"""
 
 
 class Handler(BaseHTTPRequestHandler):
     """Answers what the tests ask."""
 
     protocol_version = "HTTP/1.1"
+    posted = b""
 
     def do_GET(self) -> None:
         """Choose by path."""
@@ -76,6 +83,22 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         MORE.wait(30)
         self.wfile.write(b"data: 2\n\n")
+
+    def answer_page(self) -> None:
+        """Send a page whose links begin with a slash, as development servers do."""
+        self.send(200, b'<title>a page</title><script src="/static/script"></script>', "text/html")
+
+    def answer_static(self) -> None:
+        """Send what the page links to."""
+        self.send(200, SCRIPT.encode(), "text/javascript")
+
+    def answer_seen(self) -> None:
+        """Note what the page posts, and give it to whoever waits for it."""
+        if self.command == "POST":
+            Handler.posted = self.rfile.read(int(self.headers["Content-Length"]))
+            SEEN.set()
+        SEEN.wait(60)
+        self.send(200, self.posted)
 
     def answer_redirect(self) -> None:
         """Send elsewhere, with a cookie."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import signal
+import subprocess
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from yarl import URL
 from sandmesh import BaseSandbox, BaseSandboxAsync, errors
 from sandmeshd.mesh import Mesh
 from tests.mesh.conftest import MeshMaker
+from tests.mesh.viewers import CHROMIUM
 
 SERVER = (Path(__file__).parent / "port_server.py").read_text()
 
@@ -257,3 +261,34 @@ async def test_with_a_domain_every_port_is_a_name_of_its_own(
             assert answer.status == 404
         async with client.get(url.with_host("127.0.0.1") / "healthz") as answer:
             assert await answer.text() == "ok\n"
+
+
+async def test_a_browser_on_this_machine_is_led_to_a_name_of_the_port(url: str, client: aiohttp.ClientSession) -> None:
+    page = URL(url) / "page"
+    token, navigate = page.path.split("/")[2], {"Sec-Fetch-Mode": "navigate"}
+    async with client.get(page.with_query("a=b"), headers=navigate, allow_redirects=False) as answer:
+        assert answer.status == 307
+        named = URL(answer.headers["Location"])
+    assert str(named) == f"http://{token}.localhost:{page.port}/page?a=b"
+    for headers in ({}, {"Sec-Fetch-Mode": "cors"}, {**navigate, "Host": "mesh.example"}):
+        async with client.get(page, headers=headers, allow_redirects=False) as answer:
+            assert answer.status == 200, headers
+    for name, status in ((token, 200), (token[:-1] + "_", 404), ("0" * 61, 404), ("www", 404)):
+        host = {"Host": f"{name}.localhost:{page.port}"}
+        async with client.get(page.with_path("/page"), headers=host) as answer:
+            assert answer.status == status, name
+
+
+@pytest.mark.needs("chromium")
+async def test_links_of_a_page_that_begin_with_a_slash_and_its_websocket_work_in_a_browser(
+    url: str, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    options = ("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--no-first-run")
+    command, quiet = (CHROMIUM, *options, f"{url}page"), subprocess.DEVNULL
+    browser = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet, start_new_session=True)
+    try:
+        async with client.get(f"{url}seen") as answer:
+            assert await answer.text() == "a page /page"
+    finally:
+        os.killpg(browser.pid, signal.SIGKILL)
+        await browser.wait()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
+from pathlib import Path
+
 import pytest
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.templates.definitions import write_definition
+from sandmeshd.drivers.bubblewrap.systems.binds import HOST_FILES
 from sandmeshd.drivers.bubblewrap.systems.root import alternatives
 from sandmeshd.templates import load_templates
 from sandmeshd.templates.template_builder import make_template
@@ -45,3 +49,20 @@ def test_what_is_not_a_name_of_a_package_is_refused(name: str) -> None:
 def test_a_system_that_is_not_a_list_of_names_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="list of names of Debian packages"):
         write_definition({"name": "mine", "system": "ffmpeg"})
+
+
+def test_no_file_of_the_hosts_etc_that_may_have_a_password_is_seen() -> None:
+    secrets = "shadow gshadow sudoers ssh pip.conf npmrc gitconfig wgetrc netrc maven maven/settings.xml docker ldap"
+    others = "krb5.keytab fstab machine-id environment apt passwd hosts mysql postgresql ssl ssl/private"
+    for name in (*secrets.split(), *others.split()):
+        assert not any(fnmatch(name, pattern) for pattern in HOST_FILES), name
+    assert any(fnmatch("java-21-openjdk", pattern) for pattern in HOST_FILES)
+
+
+def test_the_page_of_templates_lists_the_packages_of_data() -> None:
+    page = " ".join(Path("docs/templates.md").read_text().split())
+    listed = page.partition("e2b-charts), and: ")[2].partition(". Of what")[0].split(", ")
+    shared = load_templates()["base"].python.requirements
+    packages = [line.partition("==")[0] for line in load_templates()["data"].python.requirements[len(shared) :]]
+    assert packages[: len(listed)] == listed
+    assert packages[len(listed)] == "aiohappyeyeballs"

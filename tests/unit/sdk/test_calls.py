@@ -214,8 +214,8 @@ async def test_arguments_that_json_has_no_form_for_are_refused(world: World, arg
 
 async def test_a_bad_value_is_refused_before_anything_is_sent(world: World) -> None:
     async with BaseSandboxAsync(base_url=world.address) as box:
-        with pytest.raises(e.InvalidArgument, match="code"):
-            await box.run_ipython_cell("")
+        with pytest.raises(e.InvalidArgument, match="command"):
+            await box.run_shell_command("")
     assert world.mesh.calls == {}
 
 

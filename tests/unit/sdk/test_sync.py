@@ -73,7 +73,7 @@ def test_errors_arrive_in_the_calling_thread(threaded_world: World) -> None:
         with pytest.raises(e.ToolNotFound):
             box.call_tool("nothing")
         with pytest.raises(e.InvalidArgument):
-            box.run_ipython_cell("")
+            box.run_shell_command("")
         with pytest.raises(e.ToolNotFound):
             next(box.stream("nothing"))
 

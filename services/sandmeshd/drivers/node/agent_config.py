@@ -51,6 +51,10 @@ BASIC = {
     "LOGNAME": USER,
     "SHELL": "/bin/sh",
     "LANG": "C.UTF-8",
+    # What git takes where nothing else says who commits; the name is the account's.
+    "EMAIL": f"{USER}@localhost",
+    # Its check for leaks traces the program, which no sandbox allows: what is built with AddressSanitizer would fail.
+    "LSAN_OPTIONS": "detect_leaks=0",
 }
 
 NO_BROWSER_SANDBOX = "off: it takes namespaces, which the system call filter allows no user code"

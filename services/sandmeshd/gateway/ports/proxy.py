@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -29,6 +30,10 @@ PREFIX: Final = "/p/"
 MOST_CONNECTIONS: Final = 512
 """Of all owners; one has a quarter at most."""
 _WAIT_SECONDS: Final = 15
+_LOCAL: Final = ".localhost"
+"""The domain of ports where none is set: browsers resolve its names by themselves (RFC 6761), programs may not."""
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_TOKEN: Final = re.compile(r"[a-z0-9]{40,63}")
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -40,7 +45,7 @@ class Proxy:
         self._makers = makers
         self._slots = Shares("connections to exposed ports", MOST_CONNECTIONS, _WAIT_SECONDS)
         self._tunnels = tunnels
-        self._suffix = f".{domain.lower()}" if domain else None
+        self._suffix = f".{domain.lower()}" if domain else _LOCAL
         self._session = open_session(tunnels)
 
     async def close(self) -> None:
@@ -62,19 +67,29 @@ class Proxy:
             return pages.ended()
         if not request.match_info["rest"]:
             raise web.HTTPPermanentRedirect(f"{prefix}/")
+        if self._suffix == _LOCAL and _is_local_page(request) and self._is_server(token):
+            # Links of the page that begin with a slash, as those of development servers do, then stay with its port.
+            port = f":{request.url.port}" if request.url.port else ""
+            where = f"http://{token}{_LOCAL}{port}{path[len(prefix) :]}"
+            raise web.HTTPTemporaryRedirect(where, headers={"Cache-Control": "no-store"})
         return await self._carry(request, token, prefix, path[len(prefix) :])
 
-    def _middleware(self, suffix: str | None) -> Middleware:
+    def _is_server(self, token: str) -> bool:
+        target = self._signer.read(token)
+        return target is not None and target.kind == port_pb2.EXPOSURE_KIND_UNSPECIFIED
+
+    def _middleware(self, suffix: str) -> Middleware:
         @web.middleware
         async def by_host(request: web.Request, handler: Handler) -> web.StreamResponse:
             exposed = EXPOSED_PORT.get()
             token = request.headers.get(PORT_HEADER) if exposed is None else exposed.token
             if token is not None:
                 return await self._carry(request, token, "", _raw_path(request))
-            host = request.host.rpartition(":")[0] or request.host
-            if suffix is None or not host.lower().endswith(suffix):
+            name, found, _ = (request.host.rpartition(":")[0] or request.host).lower().rpartition(suffix)
+            # A door may have other names below localhost.
+            if not found or (suffix == _LOCAL and not _TOKEN.fullmatch(name)):
                 return await handler(request)
-            return await self._carry(request, host.lower().removesuffix(suffix), "", _raw_path(request))
+            return await self._carry(request, name, "", _raw_path(request))
 
         return by_host
 
@@ -152,6 +167,12 @@ async def _carry_body(answer: aiohttp.ClientResponse, response: web.StreamRespon
         return False
     await response.write_eof()
     return True
+
+
+def _is_local_page(request: web.Request) -> bool:
+    """Return whether a browser on this machine opens a page: programs follow the path, which needs no names."""
+    navigates = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method in ("GET", "HEAD")
+    return navigates and request.scheme == "http" and request.url.host in _LOOPBACK
 
 
 def _scheme(request: web.Request) -> str:

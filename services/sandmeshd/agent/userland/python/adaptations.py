@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -58,6 +59,23 @@ def _display_figure(figure: Any) -> None:
     ipython.display.display(figure)
 
 
+def _find_more_fonts(fonts: Any) -> None:
+    """Draw what the chosen fonts lack, such as Chinese, Japanese and Korean, with fonts of the machine that have it."""
+    manager = fonts.FontManager
+    find = manager._find_fonts_by_props  # noqa: SLF001 - it has no list of last resorts
+    more: list[Any] = []
+
+    def find_all(self: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        found = find(self, *args, **kwargs)
+        if not more:
+            known = {font.name: font for font in reversed(self.ttflist)}
+            names = [name for name in _MORE_FONTS if name in known and os.path.exists(known[name].fname)]  # noqa: PTH110
+            more.extend([*(find(self, fonts.FontProperties(family=[name]))[0] for name in names), None])
+        return [*found, *(font for font in more if font is not None and font not in found)]
+
+    manager._find_fonts_by_props = find_all  # noqa: SLF001
+
+
 def _show_images(shows: Any) -> None:
     """Show pictures of Pillow in the cell: programs that open windows may be there, but nobody sees those."""
     viewer = next((found for found in shows._viewers if type(found).__name__ == "IPythonViewer"), None)  # noqa: SLF001
@@ -79,8 +97,19 @@ def _run_uvloop(module: Any) -> None:
         setattr(module.Loop, name, event_loop.apart(getattr(module.Loop, name)))
 
 
+_MORE_FONTS: Final = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Symbola",
+)
+"""Fonts of Debian's packages that have what matplotlib's own lacks; coloured emoji are none that it can draw."""
+
 ADAPTATIONS: Final[dict[str, Callable[[ModuleType], None]]] = {
     "matplotlib.backend_bases": _show_figures,
+    "matplotlib.font_manager": _find_more_fonts,
     "PIL.ImageShow": _show_images,
     "anyio._core._eventloop": _run_apart("run"),
     "uvloop": _run_uvloop,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
+from io import StringIO
 from typing import Any, Final
 
 KIND: Final = "e2b/chart"
@@ -24,7 +27,10 @@ def _chart(figure: Any) -> dict[str, Any] | None:
     try:
         # At the first figure: it takes pydantic along.
         library: Any = import_module("e2b_charts")
-        shown = library.chart_figure_to_dict(figure)
+        # What it warns of is nothing that the user's code did.
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            shown = library.chart_figure_to_dict(figure)
         chart: dict[str, Any] = json.loads(json.dumps(shown, allow_nan=False, default=str))
     except Exception:
         # No chart, numbers that JSON lacks, or a template without the library: the image is all.

@@ -11,7 +11,7 @@ from sandmeshd.drivers.node.builds import building
 from sandmeshd.drivers.node.readability import open_to_all
 
 GENERATED = {
-    "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n"
+    "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}:{USER}:{HOME}:/bin/sh\n"
     "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
     "group": f"root:x:0:\n{USER}:x:{USER_ID}:\nnogroup:x:65534:\n",
     "hosts": f"127.0.0.1 localhost {USER}\n::1 localhost\n",
@@ -23,9 +23,11 @@ GENERATED = {
 
 HOST_FILES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "pki", "fonts"),
-    *("localtime", "mime.types", "magic", "protocols", "services", "os-release"),
+    *("localtime", "mime.types", "magic", "protocols", "services", "os-release", "debian_version"),
+    *("java-*-openjdk", "R", "ghostscript", "ImageMagick-*", "texmf", "xml", "sgml", "maven/m2.conf", "maven/logging"),
 )
-"""Files of the host's /etc that programs below /usr need, if they exist."""
+"""Files of the host's /etc that programs below /usr need, if they exist, by patterns. None is one that has passwords of
+its administrator, as `pip.conf`, `npmrc`, `wgetrc` and `maven/settings.xml` may."""
 
 TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
@@ -38,9 +40,13 @@ async def bind_system(cache: Path) -> tuple[str, ...]:
         arguments += _bind_top_level(Path("/", name))
     for name in GENERATED:
         arguments += ["--ro-bind", str(generated / name), f"/etc/{name}"]
-    for name in HOST_FILES:
-        arguments += _bind_if_present(Path("/etc", name))
+    for path in _host_files():
+        arguments += _bind_if_present(path)
     return tuple(arguments)
+
+
+def _host_files() -> list[Path]:
+    return [path for pattern in HOST_FILES for path in sorted(Path("/etc").glob(pattern))]
 
 
 def _bind_top_level(path: Path) -> list[str]:

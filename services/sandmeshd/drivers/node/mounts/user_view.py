@@ -95,7 +95,7 @@ def _user_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]
 def _files(user: str) -> dict[str, str]:
     accounts = (
         "root:x:0:0:root:/root:/bin/sh",
-        f"{user}:x:{USER_ID}:{USER_ID}::/home/{user}:/bin/bash",
+        f"{user}:x:{USER_ID}:{USER_ID}:{user}:/home/{user}:/bin/bash",
         "agent:x:900:900::/nonexistent:/usr/sbin/nologin",
         "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin",
     )
