@@ -17,7 +17,7 @@ from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.sandbox_end import watched
 from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.container_config import MESH, container_name
-from sandmeshd.drivers.engine.gvisor.settings import GvisorSettings
+from sandmeshd.drivers.engine.gvisor.app import GvisorSettings
 from sandmeshd.drivers.engine.runtimes import DriverName
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths

@@ -17,7 +17,7 @@ from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.conformance.sandbox_end import watched
 from sandmeshd.drivers.engine.app import open_driver
-from sandmeshd.drivers.engine.gvisor.settings import GvisorSettings
+from sandmeshd.drivers.engine.gvisor.app import GvisorSettings
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.isolation.pressures import HOLDING, IN_FLIGHT, many_calls

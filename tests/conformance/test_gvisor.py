@@ -14,8 +14,7 @@ from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.engine.container_config import container_config, container_name
-from sandmeshd.drivers.engine.gvisor.app import open_driver
-from sandmeshd.drivers.engine.gvisor.settings import GvisorSettings
+from sandmeshd.drivers.engine.gvisor.app import GvisorSettings, open_driver
 from sandmeshd.drivers.kubernetes.cluster.canary import is_gvisor
 from sandmeshd.drivers.node.records import Folders, Record
 from sandmeshd.runtime.paths import MeshPaths

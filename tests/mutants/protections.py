@@ -263,7 +263,7 @@ _LISTENERS = (
     ),
     Mutant(
         "wrong tokens are limited by address",
-        "services/sandmeshd/gateway/door/failures.py",
+        "services/sandmeshd/gateway/door/access.py",
         "        if wait > 0:",
         "        if False:",
         "tests/unit/gateway/test_failures.py::test_an_address_gets_so_many_attempts_and_then_one_after_a_while",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -13,11 +14,35 @@ from sandmesh._calls.call import Order
 from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.short_call import SMALL, read_facts, run_quick
 from sandmesh._client.connection import Connection
-from sandmesh._files.os_errors import check_result, is_interrupted
 from sandmesh._files.transfer import open_transfer
-from sandmesh.errors import InvalidArgument
+from sandmesh.errors import Cancelled, DeadlineExceeded, InvalidArgument
 from sandmesh.events import Output, Result, Started, read_result
 from sandmesh.files import ByteStream, FilePath, Progressed, read_info
+
+
+def is_interrupted(result: Result) -> bool:
+    """Return whether a transfer was cancelled because its reader seemed to be gone: it may be resumed."""
+    return result.is_error and result.reason == "CANCELLED"
+
+
+def check_result(result: Result) -> dict[str, Any]:
+    """Return a result's facts.
+
+    Raises:
+        OSError: The error of the sandbox's system, as the subclass of its errno.
+        DeadlineExceeded: It timed out.
+        Cancelled: It was cancelled.
+    """
+    facts = result.structured or {}
+    if not result.is_error:
+        return facts
+    if result.reason == "TIMED_OUT":
+        raise DeadlineExceeded(f"{result.message}: it timed out; give the box a longer timeout")
+    if result.reason == "CANCELLED":
+        raise Cancelled(result.message)
+    number = facts.get("errno")
+    raise OSError(number if isinstance(number, int) else errno.EIO, result.message)
+
 
 # How often a download that makes no progress is retried.
 ATTEMPTS = 3

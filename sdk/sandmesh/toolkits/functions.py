@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 from sandmesh._client.sync import run
 from sandmesh._tools import TOOLS, Tool, build, description, dump, input_schema
-from sandmesh._tools.forms import ToolSchema
+from sandmesh._tools.forms import ToolSchema, write_reply
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import SandboxType
 from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters, shorten_result
@@ -23,7 +23,33 @@ from sandmesh.sandbox.reply_files import ReplyFiles
 from sandmesh.sandbox.sync import Sandbox
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES, first_type, offers
 from sandmesh.toolkits.annotations import docstring_of, signature_of
-from sandmesh.toolkits.model_text import ModelText
+
+
+class ModelText(str):
+    """The text of a result; `.result` is the result, whose attributes it has too: `.stdout`, `.exit_code`, ...
+
+    An image is a placeholder in it: `sandmesh.integrations` has adapters that pass images to frameworks.
+    """
+
+    __slots__ = ("result",)
+
+    result: ToolResult
+
+    def __new__(cls, result: ToolResult) -> Self:
+        """Write a result as text."""
+        made = super().__new__(cls, write_reply("openai", "", result)["content"])
+        made.result = result
+        return made
+
+    def __getnewargs__(self) -> tuple[ToolResult]:  # type: ignore[override]
+        """Return what a copy is made of."""
+        return (self.result,)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the result."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.result, name)
 
 
 class ToolFunction(ABC):

@@ -19,7 +19,7 @@ from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmesh.errors import Unauthenticated
 from sandmesh.shared.wire_errors import translated
-from sandmeshd.gateway.door.failures import BURST
+from sandmeshd.gateway.door.access import BURST
 from tests.mesh.commands import Commands, own_mesh_id
 from tests.mesh.conftest import run_mesh
 

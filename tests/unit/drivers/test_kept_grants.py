@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.drivers.decorators.kept_grants import Kept
+from sandmeshd.drivers.decorators.egress_guard import Kept
 
 CLOSED = pb.NetworkGrant(mode=pb.NETWORK_MODE_NONE)
 OPEN = pb.NetworkGrant(mode=pb.NETWORK_MODE_HOSTS, hosts=["example.org"])

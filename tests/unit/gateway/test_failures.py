@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandmesh.errors import Unauthenticated
-from sandmeshd.gateway.door.failures import BURST, MOST, SECONDS_EACH, Failures, source
+from sandmeshd.gateway.door.access import BURST, MOST, SECONDS_EACH, Failures, source
 
 STRANGER = "ipv4:203.0.113.9:40000"
 

@@ -20,7 +20,7 @@ from pydantic_ai.models.test import TestModel
 from sandmesh import BaseSandbox, BaseSandboxAsync
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.integrations import langchain, openai_agents, pydantic_ai
-from sandmesh.toolkits.model_text import ModelText
+from sandmesh.toolkits.functions import ModelText
 from sandmesh.tools import browser_click, edit_file, function_tool, run_ipython_cell, run_shell_command
 
 from .conftest import World

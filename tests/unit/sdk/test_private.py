@@ -15,8 +15,7 @@ import pytest
 
 from sandmesh import BaseSandbox
 from sandmesh import errors as e
-from sandmesh._client.private_mesh import GROUP, PrivateMesh, find_program
-from sandmesh._client.progress import ProgressLine
+from sandmesh._client.private_mesh import GROUP, PrivateMesh, ProgressLine, find_program
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULE = "tests.unit.sdk.private_program"

@@ -17,7 +17,28 @@ from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.processes.capture import Captured
 from sandmeshd.agent.processes.programs import Programs
-from sandmeshd.agent.tools.diffs import split_diff
+
+_HEADER: Final = "diff --git "
+
+
+def split_diff(shown: str) -> dict[str, str]:
+    """Return each file's part of a diff by its path; a path that git quotes stays quoted.
+
+    Nothing inside a part begins as a header does: each line of a file is preceded by a sign or a space.
+    """
+    parts: dict[str, str] = {}
+    for part in f"\n{shown}".split(f"\n{_HEADER}")[1:]:
+        path = _path(part.split("\n", 1)[0])
+        # A file that became a link has two parts.
+        parts[path] = parts.get(path, "") + f"{_HEADER}{part.rstrip(chr(10))}\n"
+    return parts
+
+
+def _path(names: str) -> str:
+    # Both sides name the same file: "a/x b/x", or both in quotes.
+    side = names[: (len(names) - 1) // 2]
+    return f'"{side[3:]}' if side.startswith('"') else side[2:]
+
 
 _GIT: Final = ("git", "--no-pager", "-c", "core.quotepath=off", "-c", "safe.directory=*")
 _QUIET: Final = {"LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
 
 import structlog
+from google.protobuf.message import DecodeError, Message
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, SandmeshError, SecretNotFound
+from sandmesh.shared.atomic_file import open_replacement
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.contracts.driver_forwarder import ForwardingDriver
-from sandmeshd.drivers.decorators.kept_grants import Kept
 from sandmeshd.drivers.egress.devices.leases import GROUP, Devices
 from sandmeshd.drivers.egress.grants import is_open, policy_of
 from sandmeshd.drivers.egress.outlets import Outlet
@@ -22,6 +25,43 @@ from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.subscribers import Subscribers, merged
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.paths import MeshPaths
+
+M = TypeVar("M", bound=Message)
+
+
+class Kept(Generic[M]):
+    """One file for each sandbox that has another message of a kind than it was made with."""
+
+    def __init__(self, folder: Path, kind: type[M], unreadable: M | None = None) -> None:
+        """Keep messages of a kind in a folder; `unreadable` is in force where a file cannot be read."""
+        self._folder = folder
+        self._kind = kind
+        self._unreadable = unreadable
+
+    def read(self, sandbox_id: str) -> M | None:
+        """Return a sandbox's message, None where it was never changed."""
+        path = self._folder / sandbox_id
+        try:
+            return self._kind.FromString(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, DecodeError) as error:
+            fix = "change it again, or release the sandbox"
+            log.warning(
+                "a kept change cannot be read", sandbox_id=sandbox_id, path=str(path), error=str(error), fix=fix
+            )
+            return self._unreadable
+
+    def write(self, sandbox_id: str, message: M) -> None:
+        """Keep a message."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        with open_replacement(str(self._folder / sandbox_id), 0o600) as file:
+            file.write(message.SerializeToString())
+
+    def remove(self, sandbox_id: str) -> None:
+        """Forget a sandbox's message."""
+        (self._folder / sandbox_id).unlink(missing_ok=True)
+
 
 log = structlog.get_logger()
 

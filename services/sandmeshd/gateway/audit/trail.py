@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
+import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
 import structlog
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.json_format import MessageToDict
 
 from sandmesh.api.audit.v1 import audit_pb2 as pb
 from sandmesh.api.audit.v1 import audit_pb2_grpc
@@ -29,10 +34,39 @@ from sandmesh.errors import (
 from sandmesh.shared.wire_errors import from_rpc_error
 from sandmeshd.auth.principal import Principal, current_principal
 from sandmeshd.gateway.audit.entries import describe, is_recorded, make_entry, parsed
-from sandmeshd.gateway.audit.file import AuditFile
 from sandmeshd.gateway.audit.sink import AuditSink
 from sandmeshd.gateway.audit.system_log import AuditSyslog
 from sandmeshd.gateway.settings import GatewaySettings
+
+
+class AuditFile(AuditSink):
+    """Append a line for each entry.
+
+    The file is opened for each write, so that one that was rotated away is followed by a new one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"the audit file {path}")
+        self._path = path
+        self._torn = False
+
+    def _encode(self, entry: pb.AuditEntry) -> bytes:
+        fields = MessageToDict(entry, preserving_proto_field_name=True)
+        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+    def _write(self) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while self._waiting:
+                line = b"\n" + self._waiting[0] if self._torn else self._waiting[0]
+                written = os.write(descriptor, line)
+                self._torn = written < len(line) and (self._torn or written > 0)
+                if written < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._waiting.popleft()
+        finally:
+            os.close(descriptor)
+
 
 log = structlog.get_logger()
 

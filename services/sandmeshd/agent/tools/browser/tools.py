@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
@@ -15,14 +16,87 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Handler, Service
+from sandmeshd.agent.files.changes import make_directory
+from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.failures import CallStopped
+from sandmeshd.agent.files.requests import Mkdir, Pack, Unpack
+from sandmeshd.agent.files.service import FileService
 from sandmeshd.agent.files.streams import unless_stopped
 from sandmeshd.agent.processes.spawner import Processes
 from sandmeshd.agent.tools.browser.process import BrowserContext, BrowserProcess, start_browser_process
-from sandmeshd.agent.tools.browser.profile import profile_services
-from sandmeshd.agent.tools.browser.view import HARMLESS, View
 from sandmeshd.agent.tools.recorder.trace import Step, Trace
+from sandmeshd.agent.tools.viewers import PictureMessages, Viewers, connect_socket
 from sandmeshd.agent.userland.python import content_blocks, kernel_protocol
+
+SOCKET: Final = "/tmp/.browser/view"  # noqa: S108 - inside a sandbox
+HELD: Final = (
+    "A person has taken over the browser: its page waits for them. browser_snapshot and browser_take_screenshot still "
+    "work. Call browser_wait_for, then try again."
+)
+HARMLESS: Final = frozenset(
+    f"browser_{name}"
+    for name in (
+        *("snapshot", "take_screenshot", "pdf_save", "wait_for"),
+        *("console_messages", "network_requests", "tab_list", "storage_state"),
+    )
+)
+"""The tools that change nothing, which work while a person has the browser."""
+
+
+class View:
+    """The viewers of one browser; `open_view` starts it and has it listen at a socket."""
+
+    def __init__(self, open_view: Callable[[str], Awaitable[None]]) -> None:
+        self._open = open_view
+        self._viewers = Viewers(HELD)
+        self.check = self._viewers.check
+
+    def services(self) -> Mapping[str, Service]:
+        """Return what serves the gateway."""
+        return self._viewers.services("browser.control")
+
+    async def dial(self, viewer: str, *, readonly: bool) -> socket.socket:
+        """Connect a viewer to the browser, started where it does not run. Its input passes while it is in control.
+
+        Raises:
+            ToolFailure: The browser does not start.
+        """
+        await self._open(SOCKET)
+        server = await connect_socket(SOCKET)
+        messages = PictureMessages(lambda: not readonly and self._viewers.has(viewer))
+        return self._viewers.connect(server, messages, None if readonly else viewer)
+
+
+PACK: Final = "browser.profile.pack"
+UNPACK: Final = "browser.profile.unpack"
+DIRECTORY: Final = ".cache/sandmesh-browser"
+"""Below the home."""
+
+
+def profile_services(home: str, most: int, settle: Callable[[], Awaitable[None]]) -> Mapping[str, Service]:
+    """Return what serves the driver; `settle` closes the browser, so that its files are whole."""
+
+    async def pack(_: Any, call: Call) -> Outcome:
+        await settle()
+        with Workspace(home) as root:
+            make_directory(root, Mkdir(DIRECTORY))
+            return await _run(root, most, Pack.tool, {"path": DIRECTORY, "any_modes": True}, call)
+
+    async def unpack(_: Any, call: Call) -> Outcome:
+        with Workspace(home) as root:
+            return await _run(root, most, Unpack.tool, {"path": DIRECTORY}, call)
+
+    return {PACK: Service(_nothing, pack), UNPACK: Service(_nothing, unpack)}
+
+
+async def _run(root: Workspace, most: int, tool: str, arguments: Mapping[str, object], call: Call) -> Outcome:
+    service = FileService(root, most).services()[tool]
+    return await service.run(service.read(json.dumps(arguments).encode()), call)
+
+
+def _nothing(_: bytes) -> None:
+    """Read no arguments: there are none."""
+
 
 GROUP: Final = "browser"
 _MAX_STRUCTURED: Final = 1 << 20

@@ -6,9 +6,10 @@ import base64
 import errno
 import json
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from sandmesh._tools import Tool
 from sandmesh._tools.desktop import (
@@ -26,13 +27,45 @@ from sandmesh._tools.desktop import (
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
-from sandmeshd.agent.calls.toolbox import Handler
+from sandmeshd.agent.calls.toolbox import Handler, Service
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.desktop.actions import Actions
+from sandmeshd.agent.tools.desktop.parts import RFB_SOCKET, Parts
+from sandmeshd.agent.tools.desktop.rfb import ClientMessages
 from sandmeshd.agent.tools.desktop.screen import Screen
-from sandmeshd.agent.tools.desktop.view import View
 from sandmeshd.agent.tools.recorder.handlers import Recorder
+from sandmeshd.agent.tools.viewers import Viewers, connect_socket
 from sandmeshd.agent.userland.python import content_blocks
+
+HELD: Final = (
+    "A person has taken over the desktop: its mouse, keyboard and windows wait for them. Screenshots still work. Call "
+    "the action wait, then try again."
+)
+
+
+class View:
+    """The viewers of one desktop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._viewers = Viewers(HELD)
+        self.check = self._viewers.check
+
+    def services(self) -> Mapping[str, Service]:
+        """Return what serves the gateway."""
+        return self._viewers.services("desktop.control")
+
+    async def dial(self, viewer: str, *, readonly: bool) -> socket.socket:
+        """Connect a viewer to the desktop, started where it does not run. Its input passes while it is in control.
+
+        Raises:
+            ToolFailure: The desktop does not start.
+        """
+        await self._parts.ready()
+        server = await connect_socket(RFB_SOCKET)
+        messages = ClientMessages(lambda: not readonly and self._viewers.has(viewer))
+        return self._viewers.connect(server, messages, None if readonly else viewer)
+
 
 _COPY = 'printf %s "$1" | xclip -selection clipboard -in >/dev/null 2>&1'
 _PASTE = "xclip -selection clipboard -out -target UTF8_STRING 2>/dev/null || true"

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
 from sandmeshd.drivers.egress import Resolver
 from sandmeshd.drivers.engine.gvisor.runtime import check_runtime
-from sandmeshd.drivers.engine.gvisor.settings import GvisorSettings
+from sandmeshd.drivers.engine.runtimes import GVISOR, RuntimeProfile
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.templates import Template
+
+
+class GvisorSettings(DockerSettings):
+    """Settings of the gvisor driver: those of the Docker engine that it runs on."""
+
+    profile: ClassVar[RuntimeProfile] = GVISOR
+    """What is the driver's own."""
 
 
 @asynccontextmanager

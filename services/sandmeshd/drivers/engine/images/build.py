@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import distribution
 from pathlib import Path
 
 import sandmesh
 import sandmeshd
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
-from sandmeshd.drivers.engine.images.context import fill_whole
 from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy_arguments, write_secrets
 from sandmeshd.drivers.engine.images.layer import PACKAGES, Layer
 from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
@@ -26,6 +26,24 @@ from sandmeshd.drivers.node import agent_sources
 from sandmeshd.drivers.node.builds import Step
 from sandmeshd.drivers.node.commands import Command, running
 from sandmeshd.templates import WITH_PROGRAMS
+
+METADATA = ("METADATA", "entry_points.txt")
+"""The files with the drivers' entry points and the version."""
+
+
+def fill_whole(context: Path, packages: Mapping[str, Path]) -> Path:
+    """Lay a context out like the repository; `packages` are directories by their path in it."""
+    for name, path in packages.items():
+        shutil.copytree(path, context / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # Images that are shipped in the package have a path of their own.
+        if path.name == "sandmeshd":
+            shutil.rmtree(context / name / "image_sources", ignore_errors=True)
+    installed = distribution("sandmesh")
+    (context / "metadata").mkdir()
+    for name in METADATA:
+        (context / "metadata" / name).write_text(installed.read_text(name) or "")
+    return context
+
 
 DEBIAN = "debian:bookworm-slim"
 BASE = "base"
