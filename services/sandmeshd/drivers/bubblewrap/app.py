@@ -71,12 +71,14 @@ async def open_driver(
     modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups, leases), zygote_starter)
     driver = BubblewrapDriver(settings, builds, modes, Probe(view, filters.agent), filters.user)
     await driver.adopt()
-    trimming = asyncio.create_task(trim_logs(settings.paths.sandboxes))
+    watching = [asyncio.create_task(driver.watch_places())]
+    watching.append(asyncio.create_task(trim_logs(settings.paths.sandboxes)))
     try:
         async with open_egress(driver, settings.paths, settings.egress, resolver, outlet) as guarded:
             yield guarded
     finally:
-        trimming.cancel()
+        for task in watching:
+            task.cancel()
         await driver.close()
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
 import structlog
@@ -16,9 +19,13 @@ from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver
 from sandmeshd.drivers.node.processes import Sandboxed, end, find
 from sandmeshd.drivers.node.records import Folder, Record, observe
 from sandmeshd.drivers.node.removal import discard
+from sandmeshd.runtime.beat import beat
 
 ENDING_AT_ONCE = 32
 """The most sandboxes whose processes end at a time with the driver: more would wait for each other in the kernel."""
+
+LOOK_SECONDS = 12.0
+"""How often it is looked whether what sandboxes need on the host is there."""
 
 log = structlog.get_logger()
 
@@ -29,17 +36,34 @@ class Tracker(Watched):
     def __init__(self) -> None:
         super().__init__()
         self._following: dict[str, asyncio.Task[None]] = {}
+        self._processes: dict[str, Sandboxed] = {}
+        self._places: dict[str, _Places] = {}
 
     def follow(self, folder: Folder, processes: Sandboxed, lifetime: int | None = None) -> None:
         """Follow a sandbox until it ends, then close its processes' pidfds and `lifetime`, a descriptor."""
         task = asyncio.create_task(self._follow(folder, processes, lifetime))
         self._following[folder.sandbox_id] = task
+        self._processes[folder.sandbox_id] = processes
+        self._places[folder.sandbox_id] = _Places(folder, tuple(folder.group_paths()))
+
+    def kill(self, sandbox_id: str) -> None:
+        """End a sandbox's processes, also where its folder, which names them, is gone."""
+        processes = self._processes.get(sandbox_id)
+        if processes is not None:
+            processes.kill()
+
+    def damaged(self) -> list[tuple[Folder, str]]:
+        """Return the folders of the sandboxes that run and lack something on the host, each with what that is."""
+        looked = [(one.folder, one.missing()) for one in list(self._places.values())]
+        return [(folder, missing) for folder, missing in looked if missing]
 
     async def _follow(self, folder: Folder, processes: Sandboxed, lifetime: int | None) -> None:
         try:
             await processes.ended()
             log.info("a sandbox ended", sandbox_id=folder.sandbox_id, detail=folder.end_detail())
         finally:
+            self._processes.pop(folder.sandbox_id, None)
+            self._places.pop(folder.sandbox_id, None)
             processes.close()
             if lifetime is not None:
                 os.close(lifetime)
@@ -58,6 +82,23 @@ class Tracker(Watched):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """What a sandbox needs on the host while it runs."""
+
+    folder: Folder
+    groups: Sequence[str]
+
+    def missing(self) -> str:
+        """Return what is no longer there; "" where nothing is missing."""
+        # Of a thousand sandboxes this is asked all the time: a Path would take longer than the question.
+        workspace = f"{self.folder.root}/workspace"
+        if not os.path.exists(workspace):  # noqa: PTH110 - as above
+            return f"its workspace was removed on the host ({workspace})"
+        gone = [group for group in self.groups if not os.path.exists(group)]  # noqa: PTH110 - as above
+        return f"its control group was removed on the host ({gone[0]}), and its limits with it" if gone else ""
 
 
 class ProcessDriver(NodeDriver):
@@ -94,6 +135,7 @@ class ProcessDriver(NodeDriver):
 
     async def _remove(self, folder: Folder) -> None:
         self._warm_links.drop(folder.sandbox_id)
+        self._tracker.kill(folder.sandbox_id)
         if not folder.is_there():
             return
         await end(folder)
@@ -122,6 +164,22 @@ class ProcessDriver(NodeDriver):
     async def _refuse(self, sandbox_id: str, needs: str) -> NoReturn:
         await self._inspect(sandbox_id)
         raise CapabilityMissing(f"the {self.name} driver has no {needs}: choose another driver", {"needs": needs})
+
+    async def watch_places(self) -> None:
+        """End sandboxes whose workspace or control group somebody removed on the host, until cancelled.
+
+        What user code writes would be lost, its calls fail for a reason that it does not see, or its limits hold no
+        longer.
+        """
+        while True:
+            await beat(LOOK_SECONDS)
+            for folder, detail in await asyncio.to_thread(self._tracker.damaged):
+                log.warning(
+                    "a sandbox is ended: something of it was removed", sandbox_id=folder.sandbox_id, detail=detail
+                )
+                with suppress(OSError):
+                    folder.damage.write_text(detail)
+                self._tracker.kill(folder.sandbox_id)
 
     async def adopt(self) -> None:
         """Follow the sandboxes that run, and finish interrupted removals."""

@@ -72,6 +72,11 @@ class Folder:
         return self.root / "workspace"
 
     @property
+    def damage(self) -> Path:
+        """Why the driver ended it, where something on the host took away what it needs."""
+        return self.root / "damage"
+
+    @property
     def home(self) -> Path:
         """The home of the sandbox's user, with the packages that it installs."""
         return self.root / "home"
@@ -107,6 +112,8 @@ class Folder:
 
     def end_detail(self) -> str:
         """Describe how the sandbox ended."""
+        if damage := _read(self.damage):
+            return damage
         code = self.status_value("exit-code")
         if code is None:
             return "it was killed with its monitor, or the machine went down"
@@ -114,8 +121,12 @@ class Folder:
             return "signal 9: it ran out of the memory that its agent may use"
         return f"signal {code - 128}" if code > 128 else f"exit code {code}"
 
+    def group_paths(self) -> list[str]:
+        """Return the paths of its control groups."""
+        return _read(self.groups).splitlines()
+
     def _ran_out_of_memory(self) -> bool:
-        counts = (Path(group) / "agent" / name for group in _read(self.groups).splitlines() for name in _OOM_COUNTS)
+        counts = (Path(group) / "agent" / name for group in self.group_paths() for name in _OOM_COUNTS)
         return any(_OOM_KILL.search(_read(count)) for count in counts)
 
     def tail(self, size: int, after: int = 0) -> tuple[bytes, int]:
