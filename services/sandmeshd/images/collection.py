@@ -121,7 +121,8 @@ class Collection:
             config = parse_document(self._blobs.read(manifest.config.digest) or b"", Config)
         except InvalidArgument:
             return Parts(frozenset({digest}))
-        return Parts(blobs, frozenset(self._layers.name(diff_id) for diff_id in config.rootfs.diff_ids))
+        diff_ids = (*config.rootfs.diff_ids, self._records.correction(digest))
+        return Parts(blobs, frozenset(self._layers.name(diff_id) for diff_id in diff_ids))
 
     def _layer_size(self, path: Path) -> int:
         try:

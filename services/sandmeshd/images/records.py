@@ -36,13 +36,13 @@ class Records:
             if record:
                 yield record["reference"], record["digest"]
 
-    def write(self, reference: str, digest: str) -> None:
-        """Record what a reference leads to, and its use."""
+    def write(self, reference: str, digest: str, correction: str) -> None:
+        """Record what a reference leads to, its use, and the layer on top that the image itself lacks, if any."""
         path = self._path(reference)
         fresh = path.with_suffix(f".{secrets.token_hex(4)}")
         fresh.write_text(json.dumps({"reference": reference, "digest": digest}))
         fresh.rename(path)
-        (self._uses / digest.removeprefix("sha256:")).touch()
+        (self._uses / digest.removeprefix("sha256:")).write_text(correction)
 
     def remove(self, reference: str) -> None:
         """Remove a reference."""
@@ -58,6 +58,12 @@ class Records:
     def list_used(self) -> list[str]:
         """Return the digests of all manifests that were ever used and not forgotten."""
         return [f"sha256:{path.name}" for path in self._uses.iterdir()]
+
+    def correction(self, digest: str) -> str:
+        """Return the digest of the layer that a manifest's image has beside its own; empty where it has none."""
+        with suppress(FileNotFoundError):
+            return (self._uses / digest.removeprefix("sha256:")).read_text()
+        return ""
 
     def used(self, digest: str) -> float:
         """Return when a manifest was last used, in seconds since the epoch."""

@@ -151,8 +151,9 @@ class ImageStore:
                 async with open_source(self.settings, parsed, self._blobs.partial) as source:
                     pull = Pull(self.settings, self._blobs, self._layers, source, progress)
                     digest, config, layers = await pull.run(parsed)
-                self._records.write(str(named), digest)
-        image = to_image(str(named), digest, config, layers)
+                    correction = await pull.correct(layers)
+                self._records.write(str(named), digest, correction.content.diff_id if correction else "")
+        image = to_image(str(named), digest, config, [*layers, *([correction] if correction else [])])
         await self._collect(image)
         return image
 
@@ -178,8 +179,10 @@ class ImageStore:
         if config_data is None:
             return None
         config = parse_document(config_data, Config)
-        layers = [layer for diff_id in config.rootfs.diff_ids if (layer := self._layers.find(diff_id)) is not None]
-        return to_image(reference, digest, config, layers) if len(layers) == len(config.rootfs.diff_ids) else None
+        correction = self._records.correction(digest)
+        diff_ids = (*config.rootfs.diff_ids, *([correction] if correction else []))
+        layers = [layer for diff_id in diff_ids if (layer := self._layers.find(diff_id)) is not None]
+        return to_image(reference, digest, config, layers) if len(layers) == len(diff_ids) else None
 
     def _make(self) -> None:
         self.directory.parent.mkdir(parents=True, exist_ok=True)

@@ -171,3 +171,32 @@ async def test_a_damaged_layer_is_refused(store: ImageStore, folder: Path) -> No
 
     with pytest.raises(SandmeshError, match="decompressed"):
         await pull(store, folder, make_tar(file_entry("file", os.urandom(5000))), compress=damage)
+
+
+async def test_directories_that_a_layer_does_not_list_are_as_lower_layers_have_them(
+    store: ImageStore, folder: Path
+) -> None:
+    lower = make_tar(
+        entry("tmp", DIR, mode=0o1777),
+        entry("home", DIR, uid=5, gid=6, mode=0o755),
+        entry("plain", DIR),
+        entry("old", DIR, uid=9),
+    )
+    middle = make_tar(entry("old", DIR, uid=7, mode=0o700), file_entry(".wh.home"))
+    upper = make_tar(*(file_entry(f"{name}/new") for name in ("tmp", "home", "plain", "old", "own/deep")))
+    image = await pull(store, folder, lower, middle, upper)
+    top = image.layers[-1]
+    assert len(image.layers) == 4
+    assert sorted(path.name for path in top.iterdir()) == ["old", "tmp"]
+    assert (stat.S_IMODE((top / "tmp").stat().st_mode), owner(top / "old")) == (0o1777, (7, 0))
+    assert store.find(image.reference) == image
+    await store.prune(unused_seconds=3600)
+    assert store.find(image.reference) == image
+    assert [path.name for path in image.layers[2].iterdir() if path.name in {"tmp", "own"}] != []
+
+
+async def test_files_below_a_link_of_a_lower_layer_are_refused(store: ImageStore, folder: Path) -> None:
+    lower = make_tar(entry("usr/lib", DIR), entry("lib", LINK, linkname="usr/lib"))
+    with pytest.raises(InvalidArgument, match="which is a link in a lower one"):
+        await pull(store, folder, lower, make_tar(file_entry("lib/new")))
+    assert store.list_all() == []

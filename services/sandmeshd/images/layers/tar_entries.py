@@ -53,7 +53,7 @@ _KINDS: Final = {
 class Readable(Protocol):
     """A stream of bytes."""
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int, /) -> bytes:
         """Return that many bytes, less at the end alone."""
         ...
 

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ class Unpacked:
     size: int
     files: int
     left_out: dict[str, int]
+    implied: list[str] = field(default_factory=list[str])
+    """Directories that it has without an entry, which are to be as lower layers have them."""
 
 
 @dataclass(frozen=True)
