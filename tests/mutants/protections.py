@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.doors import DOORS
+from tests.mutants.images import IMAGES
 from tests.mutants.mutant import Mutant
 from tests.mutants.walls import WALLS
 
@@ -388,4 +389,4 @@ _URLS = (
     ),
 )
 
-MUTANTS = (*WALLS, *DOORS, *_GRANTS, *_PRINCIPALS, *_LISTENERS, *_URLS)
+MUTANTS = (*WALLS, *DOORS, *IMAGES, *_GRANTS, *_PRINCIPALS, *_LISTENERS, *_URLS)

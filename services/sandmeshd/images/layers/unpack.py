@@ -19,7 +19,7 @@ from sandmeshd.runtime.user_namespaces.subordinate import PROGRAMS, Subordinate,
 IDS: Final = 65536
 """How many uids and gids an image may use, as Docker and Podman have it."""
 
-_PROGRAM: Final = "import sys; sys.path[:0] = sys.argv[2:]; from sandmeshd.images.layers.unpacker import main; main()"
+_PROGRAM: Final = "import sys; sys.path[:0] = sys.argv[2:]; from sandmeshd.images.layers.program import main; main()"
 _ERRORS: Final[dict[str, type[SandmeshError]]] = {"bad": InvalidArgument, "large": TooLarge, "full": RuntimeUnavailable}
 
 
