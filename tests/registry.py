@@ -7,15 +7,20 @@ import json
 import shutil
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
+from urllib.parse import parse_qs, urlsplit
 from urllib.request import Request, urlopen
 
+import jwt
 import trustme
 
 from sandmeshd.images.settings import ImageSettings
@@ -24,6 +29,8 @@ from tests.ports import free_port
 
 USER, PASSWORD = "ann", "correct horse"
 
+IDENTITY_TOKEN = "an identity"  # noqa: S105 - as above
+
 _CONFIGURATION = """
 version: 0.1
 log: {{level: error}}
@@ -31,8 +38,10 @@ storage: {{filesystem: {{rootdirectory: {folder}/data}}, delete: {{enabled: true
 http:
   addr: 127.0.0.1:{port}
   tls: {{certificate: {folder}/server.pem, key: {folder}/server.key}}
-auth: {{htpasswd: {{realm: test, path: {folder}/htpasswd}}}}
+auth: {auth}
 """
+_PASSWORDS = "{{htpasswd: {{realm: test, path: {folder}/htpasswd}}}}"
+_TOKENS = "{{token: {{realm: '{realm}', service: test, issuer: test, rootcertbundle: {folder}/ca.pem}}}}"
 
 
 def lacking() -> str:
@@ -98,23 +107,87 @@ def running_registry(folder: Path) -> Generator[Registry]:
     (folder / "server.pem").write_bytes(chain)
     with (folder / "htpasswd").open("w") as out:
         subprocess.run(["/usr/bin/htpasswd", "-Bbn", USER, PASSWORD], stdout=out, check=True)
-    (folder / "config.yml").write_text(_CONFIGURATION.format(folder=folder, port=port))
-    command = ["docker-registry", "serve", str(folder / "config.yml")]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    with _serving(folder, port, _PASSWORDS.format(folder=folder)) as process:
+        registry = Registry(f"127.0.0.1:{port}", folder)
+        _wait(registry, process)
+        yield registry
+
+
+@contextmanager
+def demanding_tokens(registry: Registry) -> Generator[str]:
+    """Run another with the same images, which takes only tokens that are had by the password; yield its host."""
+    folder, port = registry.folder, free_port()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_TokenHandler, folder)) as server:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(folder / "server.pem", folder / "server.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        realm = f"https://127.0.0.1:{server.server_port}/token"
         try:
-            registry = Registry(f"127.0.0.1:{port}", folder)
-            _wait(registry, process)
-            yield registry
+            with _serving(folder, port, _TOKENS.format(folder=folder, realm=realm)) as process:
+                _wait(Registry(f"127.0.0.1:{port}", folder), process)
+                yield f"127.0.0.1:{port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def _serving(folder: Path, port: int, auth: str) -> Generator[subprocess.Popen[bytes]]:
+    configuration = folder / f"{port}.yml"
+    configuration.write_text(_CONFIGURATION.format(folder=folder, port=port, auth=auth))
+    command = ["docker-registry", "serve", str(configuration)]
+    with (folder / f"{port}.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            yield process
         finally:
             process.terminate()
+
+
+class _TokenHandler(BaseHTTPRequestHandler):
+    """Gives tokens for what is requested, to who knows the password or the identity token."""
+
+    def __init__(self, folder: Path, *arguments: Any) -> None:
+        self._folder = folder
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        self._answer(self.headers.get("Authorization") == f"Basic {_basic()}", urlsplit(self.path).query)
+
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self._answer(parse_qs(form).get("refresh_token") == [IDENTITY_TOKEN], form)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of http.server
+        """Write nothing."""
+
+    def _answer(self, is_known: bool, form: str) -> None:
+        self.send_response(200 if is_known else 401)
+        self.end_headers()
+        if is_known:
+            self.wfile.write(json.dumps({"token": _token(self._folder, parse_qs(form))}).encode())
+
+
+def _token(folder: Path, form: dict[str, list[str]]) -> str:
+    kind, name, actions = form.get("scope", ["::"])[0].split(":")
+    now = int(time.time())
+    access = [{"type": kind, "name": name, "actions": actions.split(",")}]
+    claims = {"iss": "test", "sub": USER, "aud": form["service"][0], "iat": now, "nbf": now - 9, "exp": now + 300}
+    certificate = ssl.PEM_cert_to_DER_cert((folder / "server.pem").read_text().partition("\n-----BEGIN")[0] + "\n")
+    headers = {"x5c": [base64.b64encode(certificate).decode()]}
+    claims_of_access = {**claims, "jti": str(now), "access": access if name else []}
+    return jwt.encode(claims_of_access, (folder / "server.key").read_text(), "ES256", headers)
 
 
 def _wait(registry: Registry, process: subprocess.Popen[bytes]) -> None:
     for _ in range(600):
         try:
             registry.request("GET", "")
+        except HTTPError:
+            return
         except URLError:
-            assert process.poll() is None, (registry.folder / "log").read_text()
+            assert process.poll() is None, "the registry ended: see its log"
             time.sleep(0.05)
         else:
             return

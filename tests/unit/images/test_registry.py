@@ -26,7 +26,7 @@ from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.store import ImageStore
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from tests.image_layouts import entry, file_entry, make_image, make_index, make_tar
-from tests.registry import PASSWORD, USER, Registry, running_registry
+from tests.registry import IDENTITY_TOKEN, PASSWORD, USER, Registry, demanding_tokens, running_registry
 
 pytestmark = [pytest.mark.needs("registry"), pytest.mark.needs("root")]
 LARGE = os.urandom(6 << 20)
@@ -99,6 +99,23 @@ async def test_who_may_not_pull_is_told_how_to_log_in(registry: Registry, folder
     wrong = ImageStore(registry.settings(folder / "images", image_credentials=folder / "config.json"), folder)
     with pytest.raises(PermissionDenied, match="refuses the credentials"):
         await wrong.pull(name)
+
+
+async def test_a_token_is_had_by_a_password_and_by_an_identity_token(registry: Registry, folder: Path) -> None:
+    registry.push(make_image([tree("tokens")]), "token/one:1")
+    config = folder / "config.json"
+    with demanding_tokens(registry) as host:
+        store = ImageStore(registry.settings(folder / "images", image_credentials=config), folder)
+        for login in ({"username": USER, "password": PASSWORD}, {"identitytoken": IDENTITY_TOKEN}):
+            config.write_text(json.dumps({"auths": {host: login}}))
+            image = await store.pull(f"{host}/token/one:1")
+            await store.push(image, f"{host}/token/two:1")
+        config.write_text(json.dumps({"auths": {host: {"username": USER, "password": "wrong"}}}))
+        with pytest.raises(PermissionDenied, match="its credentials are not right"):
+            await store.pull(f"{host}/token/one:1")
+        config.unlink()
+        with pytest.raises(PermissionDenied, match="docker login"):
+            await store.pull(f"{host}/token/one:1")
 
 
 async def test_a_credential_helper_is_asked(registry: Registry, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
