@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
 from aiohttp import web
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import from_json
 
 from sandmeshd.facades.answers import RequestError
@@ -14,6 +15,21 @@ from sandmeshd.tenants.shares import Shares
 
 MOST: Final = 512 << 20
 """Bytes of all bodies that one door has at a time; a quarter of it for one owner."""
+
+
+class Fields(BaseModel):
+    """A request's fields. One that the door does not know is refused: a client that sets it would take it for done."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_empty(cls, found: object) -> object:
+        """Leave out unknown fields that say nothing: newer clients send what they do not use."""
+        if not isinstance(found, dict):
+            return found
+        fields = cast("dict[str, object]", found)
+        return {name: value for name, value in fields.items() if value or name in cls.model_fields}
 
 
 class Bodies:

@@ -51,12 +51,31 @@ A key that may only look gets a sandbox's record without its tokens, and changes
 another user, and of another sandbox. 404 says that there is no such thing for this key; 501 that no key may do it here.
 """
 _BODIES: Final[Mapping[str, dict[str, Any]]] = {
+    "/call_tool": {"tool_name": "run_shell_command", "arguments": {"command": "true"}},
     "/run_code": {"code": "echo 1", "language": "bash"},
     "/run_jupyter": {"cells": ["1"]},
     "/v3/templates": {"name": "mine"},
     "/volumes": {"name": "mine"},
-    "/templates/tags": {"target": "mine", "name": "mine", "tags": ["a"]},
+    "POST /templates/tags": {"target": "mine", "tags": ["a"]},
+    "DELETE /templates/tags": {"name": "mine", "tags": ["a"]},
 }
+
+
+_SHELL: Final[Mapping[str, dict[str, Any]]] = {
+    "execute": {"command": "true", "shell": True},
+    "read_file": {"path": "/tmp/x"},
+    "write_file": {"path": "/tmp/x", "content": ""},
+}
+"""SWE-ReX's methods, which are at several places."""
+
+_OF_SANDBOXES: Final = tuple(
+    f"/{name}"
+    for name in (
+        *("release", "start", "stop", "get_status", "get_info", "check_health", "list_tools", "call_tool"),
+        "add_mcp_servers",
+    )
+)
+"""AgentScope's methods that are about one sandbox."""
 
 
 class _Door(Protocol):
@@ -114,12 +133,10 @@ class World:
         for name, value in {"id": own, "identity": identity, "name": "x", "template": "base"}.items():
             path = path.replace(f"{{{name}}}", value)
         place = re.sub(r"\{[^}]*\}", "x", path)
-        body: dict[str, Any] = {
-            "identity": identity,
-            "tool_name": "run_shell_command",
-            "arguments": {"command": "true"},
-        }
-        body |= {"command": "true", "shell": True, "path": "/tmp/x", "content": ""} | _BODIES.get(place, {})
+        named = _BODIES.get(f"{method} {place}") or _BODIES.get(place.removesuffix("_async"))
+        body = dict(named or _SHELL.get(place.rpartition("/")[2], {}))
+        if path.startswith(_OF_SANDBOXES):
+            body["identity"] = identity
         sent = None if method == "GET" else body
         request = self.http.request(method, self.url + place, headers=headers, json=sent, allow_redirects=False)
         async with asyncio.timeout(120), request as response:

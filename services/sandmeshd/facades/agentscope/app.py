@@ -72,8 +72,13 @@ class Door:
         async def answer(request: web.Request) -> web.StreamResponse:
             token = await self._admit(request)
             sent = await _arguments(request, first)
-            values = {key: value for key, value in sent.items() if key in parameters}
-            values.pop("token", None)
+            known = [one for one in parameters if one != "token"]
+            unknown = [key for key, value in sent.items() if value and key not in known]
+            if unknown:
+                raise RequestError(
+                    422, f"{name}: {', '.join(unknown)} is not a parameter; there are {', '.join(known)}"
+                )
+            values = {key: value for key, value in sent.items() if key in known}
             lacking = [one.name for one in parameters.values() if one.default is one.empty and one.name not in values]
             if lacking != ["token"]:
                 raise RequestError(422, f"{name}: {', '.join(lacking[1:])} is missing")

@@ -6,9 +6,10 @@ import binascii
 from base64 import b64decode
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from sandmeshd.facades.answers import RequestError
+from sandmeshd.facades.bodies import Fields
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -34,11 +35,9 @@ Path = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_enco
 File = Annotated[str, AfterValidator(_base64)]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    files: dict[Path, File | None] = {}
-    fetch_files: list[Path] = []
+class _Request(Fields):
+    files: dict[Path, File | None] = Field({})
+    fetch_files: list[Path] = Field([])
 
 
 class RunCode(_Request):

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from sandmeshd.facades.answers import RequestError
+from sandmeshd.facades.bodies import Fields
 
 Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=16 << 20)]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class CreateSession(_Request):
+class CreateSession(Fields):
     """Starts a shell."""
 
-    startup_source: list[Text] = []
+    startup_source: list[Text] = Field([])
     session: str = "default"
     session_type: Literal["bash"] = "bash"
     startup_timeout: Seconds = 1.0
 
 
-class BashAction(_Request):
+class BashAction(Fields):
     """Runs a command in a shell."""
 
     command: Text
@@ -35,28 +32,28 @@ class BashAction(_Request):
     is_interactive_quit: bool = False
     check: Literal["silent", "raise", "ignore"] = "raise"
     error_msg: Text = ""
-    expect: list[Text] = []
+    expect: list[Text] = Field([])
     action_type: Literal["bash"] = "bash"
 
 
-class BashInterrupt(_Request):
+class BashInterrupt(Fields):
     """Interrupts what runs in a shell."""
 
     session: str = "default"
     timeout: Seconds = 0.2
     n_retry: int = Field(default=3, ge=0, le=100)
-    expect: list[Text] = []
+    expect: list[Text] = Field([])
     action_type: Literal["bash_interrupt"]
 
 
-class CloseSession(_Request):
+class CloseSession(Fields):
     """Ends a shell."""
 
     session: str = "default"
     session_type: Literal["bash"] = "bash"
 
 
-class Command(_Request):
+class Command(Fields):
     """Runs a command that no shell of the client's keeps."""
 
     command: Text | Annotated[list[Text], Field(min_length=1)]
@@ -69,7 +66,7 @@ class Command(_Request):
     merge_output_streams: bool = False
 
 
-class ReadFile(_Request):
+class ReadFile(Fields):
     """Reads a file."""
 
     path: str
@@ -77,7 +74,7 @@ class ReadFile(_Request):
     errors: str | None = None
 
 
-class WriteFile(_Request):
+class WriteFile(Fields):
     """Writes a file."""
 
     content: Text

@@ -73,3 +73,20 @@ def envelopes(data: bytes) -> list[dict[str, Any]]:
         found.append(json.loads(data[HEAD.size : HEAD.size + size]))
         data = data[HEAD.size + size :]
     return found
+
+
+def request_about_ada(method: str, path: str) -> dict[str, Any]:
+    """Return what a route's request says that is about ada's sandbox or template."""
+    last = path.rpartition("/")[2]
+    if path == "/templates/tags":
+        return {"target" if method == "POST" else "name": "of-ada", "tags": ["stolen"]}
+    if last in ("timeout", "connect", "resume", "fork"):
+        return {"timeout": 1}
+    named: dict[str, dict[str, Any]] = {
+        "refreshes": {"duration": 1},
+        "sandboxes": {"timeout": 1, "templateID": "of-ada"},
+        "{build}": {"fromTemplate": "of-ada"},
+        "snapshots": {"name": "of-ada"},
+        "volumes": {"name": "of-ada"},
+    }
+    return named.get(last, {"name": "of-ada"} if path == "/v3/templates" else {})

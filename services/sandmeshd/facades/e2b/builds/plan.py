@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.facades.e2b.messages import STEP
 from sandmeshd.facades.e2b.requests import natural, text
 
 IMAGES: Final = {"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
@@ -59,8 +60,6 @@ def read_plan(found: dict[str, Any]) -> Plan:
     Raises:
         ApiError: A value does not fit, or the mesh cannot do what it asks for.
     """
-    if found.get("fromImageRegistry"):
-        raise ApiError(400, "fromImageRegistry: the mesh pulls no images for clients; start from a template")
     steps: object = found.get("steps") or []
     if not isinstance(steps, list) or len(cast("list[object]", steps)) > MOST_STEPS:
         raise ApiError(400, f"steps is a list of at most {MOST_STEPS} steps")
@@ -75,8 +74,6 @@ def read_resources(found: dict[str, Any]) -> Resources:
     Raises:
         ApiError: A value does not fit, or the mesh cannot do what it asks for.
     """
-    if natural(found.get("minFreeDiskMb") or 0, "minFreeDiskMb"):
-        raise ApiError(400, "minFreeDiskMb: disks do not grow here; leave it out")
     cpus, memory = natural(found.get("cpuCount") or 0, "cpuCount"), natural(found.get("memoryMB") or 0, "memoryMB")
     return Resources(float(cpus) or None, memory << 20 or None)
 
@@ -100,6 +97,7 @@ def no_such_base(plan: Plan) -> ApiError:
 
 def _read_step(number: int, step: object) -> Step:
     found = cast("dict[str, Any]", step) if isinstance(step, dict) else {}
+    STEP.check(found, f"step {number}: ")
     kind = text(found, "type")
     if kind not in _ARGUMENTS:
         raise ApiError(400, f"step {number}: type is {', '.join(_ARGUMENTS)}")

@@ -22,9 +22,20 @@ from sandmeshd.facades.e2b.builds.catalog import (
 )
 from sandmeshd.facades.e2b.builds.plan import no_such_base, read_plan, read_resources
 from sandmeshd.facades.e2b.control.keys import owner
-from sandmeshd.facades.e2b.control.templates import TEMPLATES
+from sandmeshd.facades.e2b.control.templates import TEMPLATES as NAMES
 from sandmeshd.facades.e2b.errors import ApiError
-from sandmeshd.facades.e2b.requests import api_key, json_object, natural, text, whole_body
+from sandmeshd.facades.e2b.messages import (
+    ASSIGN_TAGS,
+    BUILD,
+    BUILD_REQUEST,
+    BUILD_STATUS,
+    REMOVE_TAGS,
+    TEMPLATE,
+    TEMPLATES,
+    check_query,
+    read_fields,
+)
+from sandmeshd.facades.e2b.requests import api_key, natural, text
 
 PAGE = 100
 MOST_TAGS = 64
@@ -40,8 +51,8 @@ class TemplateRoutes:
 
     async def request_build(self, request: web.Request) -> web.Response:
         """Return the ids of a build that is to follow; its files come first."""
-        key, found = api_key(request), json_object(await whole_body(request))
-        name, tag = read_name(text(found, "name"))
+        key, found = api_key(request), await read_fields(request, BUILD_REQUEST)
+        name, tag = read_name(text(found, "name") or text(found, "alias"))
         tags = sorted({tag, *_tags(found)} - {""}) or [DEFAULT_TAG]
         resources = read_resources(found)
         async with self._clients.client(key) as mesh:
@@ -73,7 +84,7 @@ class TemplateRoutes:
 
     async def start_build(self, request: web.Request) -> web.Response:
         """Begin a build."""
-        key, found = await self._valid_key(request), json_object(await whole_body(request))
+        key, found = await self._valid_key(request), await read_fields(request, BUILD)
         pending = self._builder.pending(key, request.match_info["id"], request.match_info["build"])
         plan = read_plan(found)
         async with self._clients.client(key) as mesh:
@@ -85,6 +96,7 @@ class TemplateRoutes:
 
     async def status(self, request: web.Request) -> web.Response:
         """Return how far a build is, and a page of its log."""
+        check_query(request, BUILD_STATUS)
         offset = natural(request.query.get("logsOffset", 0), "logsOffset")
         limit = natural(request.query.get("limit", PAGE), "limit", PAGE)
         key = await self._valid_key(request)
@@ -93,23 +105,28 @@ class TemplateRoutes:
 
     async def list(self, request: web.Request) -> web.Response:
         """List the caller's templates, and the names of E2B's own."""
+        check_query(request, TEMPLATES)
+        bounds = _bounds(request)
         async with self._clients.client(api_key(request)) as mesh:
             snapshots = await own_snapshots(mesh)
         own = [_view(one, snapshots) for one in self._catalog.owned(snapshots)]
-        return web.json_response(
-            [*({"templateID": name, "aliases": [name], "names": [name], "public": True} for name in TEMPLATES), *own]
-        )
+        known = [{"templateID": name, "aliases": [name], "names": [name], "public": True} for name in NAMES]
+        page, following = _page([*known, *own], *bounds)
+        return web.json_response(page, headers=following)
 
     async def get(self, request: web.Request) -> web.Response:
         """Return a template with its builds."""
+        check_query(request, TEMPLATE)
+        bounds = _bounds(request)
         template, snapshots = await self._own(request)
         builds = [_build_view(one, template) for one in template.builds.values() if one.snapshot_id in snapshots]
-        return web.json_response({**_view(template, snapshots), "builds": builds})
+        page, following = _page(builds, *bounds)
+        return web.json_response({**_view(template, snapshots), "builds": page}, headers=following)
 
     async def alias(self, request: web.Request) -> web.Response:
         """Return the template of a name."""
         name = request.match_info["id"]
-        if name in TEMPLATES:
+        if name in NAMES:
             await self._valid_key(request)
             return web.json_response({"templateID": name, "public": True})
         template, _ = await self._own(request)
@@ -130,7 +147,7 @@ class TemplateRoutes:
 
     async def assign_tags(self, request: web.Request) -> web.Response:
         """Set tags at the build of a name."""
-        found = json_object(await whole_body(request))
+        found = await read_fields(request, ASSIGN_TAGS)
         target, tags = text(found, "target"), _tags(found)
         async with self._clients.client(api_key(request)) as mesh:
             snapshots = await own_snapshots(mesh)
@@ -146,7 +163,7 @@ class TemplateRoutes:
 
     async def remove_tags(self, request: web.Request) -> web.Response:
         """Remove tags; the builds stay. What is not there any more is removed, too, as long as one of them is."""
-        found = json_object(await whole_body(request))
+        found = await read_fields(request, REMOVE_TAGS)
         name, tags = text(found, "name"), _tags(found)
         async with self._clients.client(api_key(request)) as mesh:
             template = self._catalog.template(name, await own_snapshots(mesh))
@@ -191,6 +208,18 @@ class TemplateRoutes:
             return set()
         builds = list(template.builds.values()) if not tag else [one for one in [template.tagged(tag)] if one]
         return {one.snapshot_id for one in builds if one.snapshot_id in snapshots}
+
+
+def _bounds(request: web.Request) -> tuple[int, int]:
+    """Return where the page that a query asks for begins, and how much it holds."""
+    limit = natural(request.query.get("limit") or PAGE, "limit", PAGE) or PAGE
+    return natural(request.query.get("nextToken") or 0, "nextToken"), limit
+
+
+def _page(found: list[dict[str, Any]], first: int, limit: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a page, and the header that says where the next begins."""
+    more = first + limit < len(found)
+    return found[first : first + limit], {"x-next-token": str(first + limit)} if more else {}
 
 
 def _tags(found: dict[str, Any]) -> list[str]:

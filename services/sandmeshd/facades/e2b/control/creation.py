@@ -14,21 +14,12 @@ from sandmeshd.facades.e2b.envd.paths import inside
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.marks import Marks
 from sandmeshd.facades.e2b.mcp.servers import VARIABLE, Servers, read_servers
+from sandmeshd.facades.e2b.messages import MOUNT
 from sandmeshd.facades.e2b.requests import natural, text, texts
 
 LONGEST_SECONDS: Final = 30 * 86_400
 _DEFAULT_SECONDS: Final = {"/v2/sandboxes": 300, "/sandboxes": 15}
 _ALL: Final = frozenset({"0.0.0.0/0", "::/0", "*"})
-_UNSUPPORTED: Final = {
-    "iam": "tokens of cloud providers",
-}
-NETWORK: Final = {
-    "maskRequestHost": "another Host for requests to its ports",
-    "dnsServers": "DNS servers of its own: names are resolved outside of the sandbox",
-    "egressProxy": "a proxy of its own",
-    "httpsPorts": "ports that are served by TLS inside",
-    "rules": "rules that change requests",
-}
 
 
 @dataclass(frozen=True)
@@ -48,13 +39,11 @@ def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -
     Raises:
         ApiError: A value does not fit, or this mesh cannot do what it asks for.
     """
-    refuse_unsupported(found, _UNSUPPORTED)
     name = text(found, "templateID") or "base"
     seconds = natural(found.get("timeout", _DEFAULT_SECONDS[request.path]), "timeout", LONGEST_SECONDS)
     auto_pause, auto_resume, memory = _read_lifecycle(found)
     servers, mounts = read_servers(found), _read_mounts(found)
     network = _object(found, "network")
-    refuse_unsupported(network, NETWORK)
     internet = found.get("allow_internet_access") is not False
     variables = (origin.build.environment if origin.build else {}) | texts(found, "envVars")
     if servers.names:
@@ -90,17 +79,6 @@ def unknown_template(name: str, known: str) -> ApiError:
     """Return the refusal of a template that the mesh does not have; `known` are the names of those that it has."""
     names = ", ".join(sorted({*TEMPLATES, *filter(None, known.split(", "))}))
     return ApiError(404, f"template '{name}' not found: there are {names}, and those that were built with this key")
-
-
-def refuse_unsupported(found: dict[str, Any], unsupported: dict[str, str]) -> None:
-    """Refuse fields that ask for what the mesh cannot do.
-
-    Raises:
-        ApiError: There is one.
-    """
-    for name, what in unsupported.items():
-        if found.get(name):
-            raise ApiError(400, f"{name}: this mesh does not offer {what}; leave it out")
 
 
 def read_network(network: dict[str, Any], *, internet: bool) -> NetworkInput | None:
@@ -140,6 +118,7 @@ def _read_mounts(found: dict[str, Any]) -> dict[str, str]:
     mounts: dict[str, str] = {}
     for one in cast("list[object]", value) if isinstance(value, list) else [None]:
         mount = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        MOUNT.check(mount, "volumeMounts.")
         name, path = text(mount, "name"), text(mount, "path")
         if not name or not path.startswith("/"):
             raise ApiError(400, "volumeMounts is a list of objects with name and an absolute path")

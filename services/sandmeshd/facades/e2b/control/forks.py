@@ -20,8 +20,9 @@ from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.envd.paths import inside
 from sandmeshd.facades.e2b.errors import ApiError, api_error
 from sandmeshd.facades.e2b.marks import Marks
+from sandmeshd.facades.e2b.messages import FORK, read_fields
 from sandmeshd.facades.e2b.pauses import Pauser
-from sandmeshd.facades.e2b.requests import api_key, json_object, natural, whole_body
+from sandmeshd.facades.e2b.requests import api_key, natural
 
 MOST = 20
 
@@ -36,7 +37,7 @@ class ForkRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Make sandboxes with the files of one; each is made or refused by itself."""
-        key, found = api_key(request), json_object(await whole_body(request))
+        key, found = api_key(request), await read_fields(request, FORK)
         seconds = natural(found.get("timeout", 300), "timeout", LONGEST_SECONDS)
         count = natural(found.get("count", 1), "count", MOST)
         if count == 0:

@@ -13,6 +13,7 @@ from sandmeshd.facades.e2b.control.sandboxes import own_sandbox
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.identities import public_id
 from sandmeshd.facades.e2b.marks import read_marks
+from sandmeshd.facades.e2b.messages import METRICS, SEVERAL_METRICS, check_query
 from sandmeshd.facades.e2b.requests import api_key, natural
 
 _LATEST: Final = 1 << 40
@@ -29,6 +30,7 @@ class MetricsRoutes:
     async def get(self, request: web.Request) -> web.Response:
         """Return what a sandbox uses now, and has used since somebody first asked."""
         key = api_key(request)
+        check_query(request, METRICS)
         start, end = natural(request.query.get("start", 0), "start", _LATEST), request.query.get("end")
         latest = natural(end, "end", _LATEST) if end else _LATEST
         async with self._clients.client(key) as mesh:
@@ -38,6 +40,7 @@ class MetricsRoutes:
     async def get_several(self, request: web.Request) -> web.Response:
         """Return what each of several sandboxes uses now, without those that are paused or not the caller's."""
         key = api_key(request)
+        check_query(request, SEVERAL_METRICS)
         names = [name for name in request.query.get("sandbox_ids", "").split(",") if name]
         if not 1 <= len(names) <= _MOST_AT_ONCE:
             raise ApiError(400, f"sandbox_ids: name 1 to {_MOST_AT_ONCE} sandboxes, with commas between them")

@@ -65,6 +65,8 @@ def read_filters(request: web.Request) -> Filters:
     states = frozenset(query["state"].split(",")) if query.get("state") else STATES
     if not states <= STATES:
         raise ApiError(400, "state is running, paused, or both with a comma between")
+    if query.get("order", "desc") not in ("asc", "desc"):
+        raise ApiError(400, "order is asc or desc")
     limit = natural(query.get("limit", PAGE), "limit", PAGE)
     # Clients quote each key and value before they write the pairs as a query.
     pairs = parse_qsl(query.get("metadata", ""), keep_blank_values=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from datetime import UTC, datetime
+from typing import Final
 
 from aiohttp import web
 
@@ -14,11 +16,9 @@ from sandmeshd.facades.e2b.builds.catalog import Build
 from sandmeshd.facades.e2b.builds.starts import NotReady, run_start
 from sandmeshd.facades.e2b.control.creation import (
     LONGEST_SECONDS,
-    NETWORK,
     Creation,
     read_creation,
     read_network,
-    refuse_unsupported,
     unknown_template,
 )
 from sandmeshd.facades.e2b.control.keys import may_use
@@ -30,8 +30,24 @@ from sandmeshd.facades.e2b.guests import ENDED, Guests
 from sandmeshd.facades.e2b.identities import mesh_id, public_id
 from sandmeshd.facades.e2b.marks import Marks, read_marks
 from sandmeshd.facades.e2b.mcp.servers import Servers, start_servers
+from sandmeshd.facades.e2b.messages import (
+    CONNECT,
+    CREATE,
+    LIST,
+    LOGS,
+    NETWORK_UPDATE,
+    PAUSE,
+    REFRESH,
+    RESUME,
+    TIMEOUT,
+    check_query,
+    read_fields,
+)
 from sandmeshd.facades.e2b.pauses import Pauser, end_processes
-from sandmeshd.facades.e2b.requests import api_key, json_object, natural, text, whole_body
+from sandmeshd.facades.e2b.requests import api_key, natural, text
+
+_LEVELS: Final = ("debug", "info", "warn", "error")
+_ANSWERED_SECONDS: Final = 5.0
 
 
 class SandboxRoutes:
@@ -47,7 +63,7 @@ class SandboxRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Make a sandbox."""
-        key, found = api_key(request), json_object(await whole_body(request))
+        key, found = api_key(request), await read_fields(request, CREATE)
         async with self._clients.client(key) as mesh:
             origin = await self._catalog.origin(mesh, text(found, "templateID") or "base")
             creation = read_creation(request, found, origin)
@@ -63,6 +79,7 @@ class SandboxRoutes:
 
     async def list(self, request: web.Request) -> web.Response:
         """List the caller's sandboxes."""
+        check_query(request, LIST)
         filters = read_filters(request)
         async with self._clients.client(api_key(request)) as mesh:
             infos = await mesh.sandboxes.list()
@@ -87,7 +104,8 @@ class SandboxRoutes:
 
     async def connect(self, request: web.Request) -> web.Response:
         """Return what a client needs to use a sandbox, wake it if it is paused, and let it live so long at least."""
-        key, found = api_key(request), json_object(await whole_body(request))
+        message = RESUME if request.path.endswith("/resume") else CONNECT
+        key, found = api_key(request), await read_fields(request, message)
         seconds = natural(found.get("timeout", 300), "timeout", LONGEST_SECONDS)
         async with self._clients.client(key) as mesh:
             info, marks = await own_sandbox(mesh, request)
@@ -97,27 +115,31 @@ class SandboxRoutes:
                 await box.renew(marks.lease(seconds))
             if info.state == "PAUSED":
                 await box.resume()
+                if found.get("memory") is False:
+                    await end_processes(box)
         status = 201 if info.state == "PAUSED" else 200
         return web.json_response(self._views.created(info.sandbox_id, marks), status=status)
 
     async def set_timeout(self, request: web.Request) -> web.Response:
         """Set when a sandbox's time is over: so many seconds from now; 0 is now."""
-        found = json_object(await whole_body(request))
+        found = await read_fields(request, TIMEOUT)
         return await self._renew(request, natural(found.get("timeout"), "timeout", LONGEST_SECONDS))
 
     async def refresh(self, request: web.Request) -> web.Response:
         """Set the seconds from now after which a sandbox ends."""
-        found = json_object(await whole_body(request))
+        found = await read_fields(request, REFRESH)
         return await self._renew(request, natural(found.get("duration", 15), "duration", LONGEST_SECONDS))
 
     async def pause(self, request: web.Request) -> web.Response:
         """Freeze a sandbox, where its driver can: with what runs, or, without memory, once all of it has ended."""
-        key, found = api_key(request), json_object(await whole_body(request))
+        key, found = api_key(request), await read_fields(request, PAUSE)
         async with self._clients.client(key) as mesh:
             info, _ = await own_sandbox(mesh, request)
         if info.state == "PAUSED":
             raise ApiError(409, f"sandbox {request.match_info['id']} is paused already")
         async with self._box(info, key) as box:
+            if found.get("requireHealthyGuest"):
+                await _check_health(box)
             if found.get("memory") is False:
                 await end_processes(box)
             await box.pause()
@@ -125,8 +147,7 @@ class SandboxRoutes:
 
     async def set_network(self, request: web.Request) -> web.Response:
         """Replace what a running sandbox may reach; what is not named is as it is by default."""
-        key, found = api_key(request), json_object(await whole_body(request))
-        refuse_unsupported(found, NETWORK)
+        key, found = api_key(request), await read_fields(request, NETWORK_UPDATE)
         grant = read_network(found, internet=found.get("allow_internet_access") is not False)
         async with self._clients.client(key) as mesh:
             info, _ = await own_sandbox(mesh, request)
@@ -135,12 +156,21 @@ class SandboxRoutes:
         return web.Response(status=204)
 
     async def logs(self, request: web.Request) -> web.Response:
-        """Return the end of a sandbox's log."""
+        """Return the end of a sandbox's log, whose lines have no level and no time of their own."""
+        check_query(request, LOGS)
+        direction, searched = request.query.get("direction", "forward"), request.query.get("search", "")
+        if direction not in ("forward", "backward"):
+            raise ApiError(400, "direction is forward or backward")
+        if (level := request.query.get("level", "info")) not in _LEVELS:
+            raise ApiError(400, f"level is {', '.join(_LEVELS)}")
+        is_shown = level in ("debug", "info")
         async with self._clients.client(api_key(request)) as mesh:
             info, _ = await own_sandbox(mesh, request)
             chunk = await mesh.sandboxes.logs(info.sandbox_id)
         limit = natural(request.query.get("limit", 1000), "limit", 1000)
-        lines = chunk.data.decode(errors="backslashreplace").splitlines()[-limit:] if limit else []
+        lines = chunk.data.decode(errors="backslashreplace").splitlines()
+        lines = [line for line in lines if searched in line and is_shown]
+        lines = lines[-limit:][:: -1 if direction == "backward" else 1] if limit else []
         moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         fields: dict[str, str] = {}
         logs = [{"timestamp": moment, "message": line, "level": "info", "fields": fields} for line in lines]
@@ -197,6 +227,21 @@ async def own_sandbox(mesh: MeshAsync, request: web.Request) -> tuple[SandboxInf
     if marks is None or info.state in ENDED:
         raise missing
     return info, marks
+
+
+async def _check_health(box: SandboxAsync) -> None:
+    """Check that a sandbox's agent answers.
+
+    Raises:
+        ApiError: It does not.
+    """
+    try:
+        async with asyncio.timeout(_ANSWERED_SECONDS):
+            healthy = await box.check_health()
+    except TimeoutError:
+        healthy = False
+    if not healthy:
+        raise ApiError(503, "requireHealthyGuest: the sandbox's agent does not answer, so that it is not paused")
 
 
 async def _make(mesh: MeshAsync, creation: Creation, idempotency_key: str | None) -> str:

@@ -13,7 +13,8 @@ from sandmeshd.facades.e2b.builds.catalog import DEFAULT_TAG, Build, Catalog, Te
 from sandmeshd.facades.e2b.control.sandboxes import own_sandbox
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.identities import public_id
-from sandmeshd.facades.e2b.requests import api_key, json_object, natural, text, whole_body
+from sandmeshd.facades.e2b.messages import SNAPSHOT, SNAPSHOTS, check_query, read_fields
+from sandmeshd.facades.e2b.requests import api_key, natural, text
 
 PAGE = 100
 
@@ -27,7 +28,9 @@ class SnapshotRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Save a sandbox's files, under a name where the client wants one."""
-        found = json_object(await whole_body(request))
+        found = await read_fields(request, SNAPSHOT)
+        if found.get("memory"):
+            raise ApiError(400, "memory: snapshots are of files alone here; leave it out, or send false")
         wanted = text(found, "name")
         name, tag = read_name(wanted) if wanted else ("", "")
         async with self._clients.client(api_key(request)) as mesh:
@@ -43,6 +46,7 @@ class SnapshotRoutes:
 
     async def list(self, request: web.Request) -> web.Response:
         """List the caller's snapshots."""
+        check_query(request, SNAPSHOTS)
         limit = natural(request.query.get("limit", PAGE), "limit", PAGE) or PAGE
         first = natural(request.query.get("nextToken") or 0, "nextToken")
         async with self._clients.client(api_key(request)) as mesh:

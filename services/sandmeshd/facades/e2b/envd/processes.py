@@ -16,6 +16,7 @@ from sandmeshd.facades.e2b.envd.followed import ProcessConfig, Running, end_even
 from sandmeshd.facades.e2b.envd.paths import HOME, inside, outside
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest
+from sandmeshd.facades.e2b.messages import STREAM_INPUT
 from sandmeshd.facades.e2b.requests import natural, text, texts
 
 _KEPT: Final = 64
@@ -97,6 +98,7 @@ async def stream_input(guest: Guest, request: web.Request) -> web.StreamResponse
     """Write to a process's input what comes as a stream; the answer is a stream of one message."""
     selected: dict[str, Any] = {}
     async for message in connect.read_messages(request):
+        STREAM_INPUT.check(message)
         if "start" in message:
             selected = _object(message, "start")
         elif "data" in message:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.e2b.errors import ApiError, api_error
 from sandmeshd.facades.e2b.guests import Guest, is_away
 from sandmeshd.facades.e2b.interpreter import contexts, execution
+from sandmeshd.facades.e2b.messages import CONTEXT, EXECUTE, Message
 from sandmeshd.facades.e2b.requests import LARGEST_BODY, json_object, whole_body
 
 
@@ -32,15 +35,21 @@ async def _answer(guest: Guest, request: web.Request) -> web.StreamResponse:
     if method == "GET" and path == "/health":
         return web.Response(text="OK")
     if method == "POST" and path == "/execute":
-        return await execution.execute(guest, request, json_object(await whole_body(request, LARGEST_BODY)))
+        return await execution.execute(guest, request, await _read(request, EXECUTE))
     if path == "/contexts" and method == "GET":
         return web.json_response(await contexts.list_all(guest))
     if path == "/contexts" and method == "POST":
-        found = json_object(await whole_body(request))
+        found = await _read(request, CONTEXT)
         return web.json_response(await contexts.create(guest, found), status=201)
     if path.startswith("/contexts/"):
         return await _change(guest, method, path.removeprefix("/contexts/"))
     raise ApiError(404, f"{method} {path} is not a request of the code interpreter")
+
+
+async def _read(request: web.Request, message: Message) -> dict[str, Any]:
+    found = json_object(await whole_body(request, LARGEST_BODY))
+    message.check(found)
+    return found
 
 
 async def _change(guest: Guest, method: str, rest: str) -> web.Response:

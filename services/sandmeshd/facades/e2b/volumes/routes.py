@@ -18,7 +18,8 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.auth.sealer import Sealer
 from sandmeshd.facades.e2b.envd import disk
 from sandmeshd.facades.e2b.errors import ApiError, os_error
-from sandmeshd.facades.e2b.requests import api_key, body, json_object, natural, text, whole_body
+from sandmeshd.facades.e2b.messages import OWNERS, VOLUME, read_fields
+from sandmeshd.facades.e2b.requests import api_key, body, natural, text
 from sandmeshd.facades.e2b.volumes.shelf import PLACE, Shelf, act
 
 Content: TypeAlias = Callable[[SandboxAsync, str, web.Request], Awaitable[web.StreamResponse]]
@@ -37,7 +38,7 @@ class VolumeRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Make a volume."""
-        key, found = api_key(request), json_object(await whole_body(request))
+        key, found = api_key(request), await read_fields(request, VOLUME)
         name = text(found, "name")
         await self._shelf.create(key, name)
         return web.json_response(self._described(key, name), status=201)
@@ -103,7 +104,7 @@ async def _show(box: SandboxAsync, path: str, request: web.Request) -> web.Strea
 
 
 async def _change(box: SandboxAsync, path: str, request: web.Request) -> web.StreamResponse:
-    found = json_object(await whole_body(request))
+    found = await read_fields(request, OWNERS)
     return web.json_response(_entry(await act(box, "change", path, *_owners(found))))
 
 
