@@ -28,7 +28,12 @@ from sandmeshd.mesh.doors import open_doors
 from sandmeshd.mesh.driver import decorated, open_driver
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.mesh.shutdown import LEFT, Ending
-from sandmeshd.mesh.start_checks import check_addresses_free, check_not_running, check_templates
+from sandmeshd.mesh.start_checks import (
+    check_addresses_free,
+    check_certificate_maker,
+    check_not_running,
+    check_templates,
+)
 from sandmeshd.mesh.sweep import remove, sweep_private
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import held
@@ -94,6 +99,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.gateway.listen))
         check_settings(gateway)
         check_addresses_free(settings)
+        check_certificate_maker(settings)
         book = open_catalog(settings.extensions, settings.templates)
         check_templates(settings, book)
         store = await stack.enter_async_context(open_store(settings.store))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Iterable
+from importlib.util import find_spec
 
-from sandmesh.errors import AlreadyExists, InvalidArgument, MeshUnavailable
+from sandmesh.errors import AlreadyExists, InvalidArgument, MeshUnavailable, RuntimeUnavailable
 from sandmeshd.facades.registry import find_doors
 from sandmeshd.mesh.doors import door_settings
 from sandmeshd.mesh.settings import MeshSettings
@@ -77,6 +78,23 @@ def check_addresses_free(settings: MeshSettings) -> None:
             listens = [one for one in variables_of(plugin.settings).values() if one.path == ("listen",)]
             for one in listens:
                 _check_free(one.name, one.read(own))
+
+
+def check_certificate_maker(settings: MeshSettings) -> None:
+    """Check that a certificate can be made where a door serves names of a domain and none is configured.
+
+    Raises:
+        RuntimeUnavailable: The extra `tls` is not installed.
+    """
+    if settings.gateway.tls_cert is not None or find_spec("trustme") is not None:
+        return
+    for name, plugin in find_doors().items():
+        own = door_settings(settings, name, plugin)
+        domain = getattr(own, "domain", None)
+        if own.enabled and domain is not None:
+            fix = "pip install 'sandmesh[tls]', or set SANDMESH_TLS_CERT and SANDMESH_TLS_KEY"
+            message = f"a certificate for *.{domain} is made by the extra tls, which is not installed: {fix}"
+            raise RuntimeUnavailable(message, {"fix": fix})
 
 
 def _check_free(setting: str, addresses: Iterable[str]) -> None:

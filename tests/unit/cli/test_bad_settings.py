@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ from sandmesh.errors import AlreadyExists, InvalidArgument, MeshUnavailable, Run
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.packages import explain_package, fits, needed_version
 from sandmeshd.mesh.settings import all_variables
-from sandmeshd.mesh.start_checks import check_addresses_free, check_not_running, check_templates
+from sandmeshd.mesh.start_checks import (
+    check_addresses_free,
+    check_certificate_maker,
+    check_not_running,
+    check_templates,
+)
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import open_catalog
@@ -99,6 +105,16 @@ def test_an_address_in_use_is_refused_before_a_build(setting: str) -> None:
         with pytest.raises(MeshUnavailable, match=f"SANDMESH_{setting.upper()}.*Address already in use"):
             check_addresses_free(settings)
     check_addresses_free(settings)
+
+
+def test_a_domain_without_what_makes_certificates_is_refused_before_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"e2b": True, "e2b_domain": "mesh.localhost"}
+    check_certificate_maker(read_settings(**options))
+    # As where the extra is not installed.
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    with pytest.raises(RuntimeUnavailable, match=r"extra tls, .*sandmesh\[tls\].*SANDMESH_TLS_CERT"):
+        check_certificate_maker(read_settings(**options))
+    check_certificate_maker(read_settings(e2b=True))
 
 
 async def test_a_second_start_says_where_the_mesh_runs_and_that_its_options_have_no_effect(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class DoorOptions:
         str | None,
         typer.Option(
             help="A domain that leads here: E2B's clients reach sandboxes by its names, over HTTPS; "
-            "a certificate for trials is made. mesh.localhost needs no DNS.",
+            "the extra tls makes a certificate for trials (pip install 'sandmesh[tls]'). mesh.localhost needs no DNS.",
             metavar="NAME",
         ),
     ] = None
