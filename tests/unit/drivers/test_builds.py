@@ -6,11 +6,13 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from sandmeshd.drivers.node.builds import building, is_being_built, is_complete
+from sandmeshd.drivers.node.builds import Step, building, is_being_built, is_complete, with_growth
 
 BUILDER = """
 import asyncio, sys
@@ -32,6 +34,24 @@ async def _build(target: Path, text: str = "done") -> bool:
         (fresh / "file").write_text(text)
         await asyncio.sleep(0)
     return True
+
+
+async def _slow_steps(folder: Path, seen: asyncio.Event) -> AsyncGenerator[Step]:
+    yield Step("fetching", 0.5)
+    (folder / "wheel").write_bytes(bytes(3 << 20))
+    await seen.wait()
+    yield Step("done", 1)
+
+
+async def test_a_step_that_takes_long_is_repeated_with_the_size_so_far(folder: Path) -> None:
+    seen = asyncio.Event()
+    steps_seen: list[Step] = []
+    async with asyncio.timeout(20), aclosing(with_growth(_slow_steps(folder, seen), folder, 0.01)) as steps:
+        async for step in steps:
+            steps_seen.append(step)
+            if step.message == "fetching, 3.0 MiB so far":
+                seen.set()
+    assert (steps_seen[0], steps_seen[1].fraction, steps_seen[-1]) == (Step("fetching", 0.5), 0.5, Step("done", 1))
 
 
 async def test_of_many_builders_at_once_one_builds(folder: Path) -> None:

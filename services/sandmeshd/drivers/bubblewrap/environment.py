@@ -19,10 +19,11 @@ from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.arguments import View, warm_up_arguments
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
-from sandmeshd.drivers.node.builds import Step, building, is_being_built
+from sandmeshd.drivers.node.builds import Step, building, is_being_built, with_growth
 from sandmeshd.drivers.node.commands import Command, running
 from sandmeshd.drivers.node.interpreter import VERSION
 from sandmeshd.drivers.node.readability import open_to_all
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from sandmeshd.templates import PythonEnvironment
 
 BUILDER = "1"
@@ -68,7 +69,7 @@ class EnvironmentBuilder:
         async with building(target) as fresh:
             if fresh is None:
                 return
-            async with aclosing(self._fill(fresh, python)) as steps:
+            async with aclosing(with_growth(self._fill(fresh, python), fresh)) as steps:
                 async for step in steps:
                     yield step
 
@@ -122,7 +123,10 @@ async def _install(fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Ste
     pip = [sys.executable, "-I", "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", *PIP]
     pip += ["--no-deps"] if python.complete else []
     collected = 0
-    async with running([*pip, "-r", str(listing)]) as command:
+    # What pip downloads is on the environment's own disk, and counts as progress.
+    downloads = fresh / "downloads"
+    downloads.mkdir()
+    async with running([*pip, "-r", str(listing)], env={**os.environ, "TMPDIR": str(downloads)}) as command:
         async for line in command.lines():
             collected += line.startswith(FETCH_LINES)
             step = _step(line, collected / len(requirements))
@@ -130,6 +134,7 @@ async def _install(fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Ste
                 yield step
         if not await command.succeeded():
             raise _failed(command)
+    await asyncio.to_thread(remove_tree, downloads)
 
 
 def _step(line: str, share: float) -> Step | None:

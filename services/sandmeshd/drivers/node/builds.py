@@ -7,7 +7,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 MARK = ".complete"
 POLL_SECONDS = 0.1
+REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,45 @@ class Step:
 
     message: str
     fraction: float
+
+
+async def with_growth(
+    steps: AsyncGenerator[Step], folder: Path, seconds: float = REPORT_SECONDS
+) -> AsyncGenerator[Step]:
+    """Yield the steps that fill a folder; after so many seconds without one the last again, with the folder's size."""
+    last = Step("starting", -1)
+
+    async def step() -> Step | None:
+        return await anext(steps, None)
+
+    following = asyncio.create_task(step())
+    try:
+        while True:
+            done, _ = await asyncio.wait([following], timeout=seconds)
+            if not done:
+                size = await asyncio.to_thread(_size, folder)
+                yield Step(f"{last.message}, {size / (1 << 20):.1f} MiB so far", last.fraction)
+                continue
+            found = following.result()
+            if found is None:
+                return
+            last = found
+            yield found
+            following = asyncio.create_task(step())
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+        await steps.aclose()
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of a folder's files, some of which may go meanwhile."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - a hundred thousand files
+    return total
 
 
 def is_complete(target: Path) -> bool:

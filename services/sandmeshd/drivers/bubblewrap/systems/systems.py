@@ -16,7 +16,7 @@ from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.systems import archive, host, root
 from sandmeshd.drivers.bubblewrap.systems.binds import GENERATED
-from sandmeshd.drivers.node.builds import Step, building, is_being_built, is_complete
+from sandmeshd.drivers.node.builds import Step, building, is_being_built, is_complete, with_growth
 from sandmeshd.drivers.node.interpreter import VERSION, Interpreter
 from sandmeshd.drivers.node.readability import can_read, open_to_all
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
@@ -121,7 +121,7 @@ class Systems:
             yield Step("waiting for another process that builds its system", -1)
         async with building(target) as fresh:
             if fresh is not None:
-                async with aclosing(self._fill(fresh, template.system, bwrap)) as steps:
+                async with aclosing(with_growth(self._fill(fresh, template.system, bwrap), fresh)) as steps:
                     async for step in steps:
                         yield step
         if not can_read(target / "root", self._settings.reader_uid):
