@@ -31,6 +31,12 @@ VIEWS: Final[Mapping[int, str]] = {
     port_pb2.EXPOSURE_KIND_MOBILE_READONLY: "mobile",
 }
 """What each kind shows."""
+SHOWN: Final[Mapping[int, str]] = {
+    **{kind: "phone" if view == "mobile" else view for kind, view in VIEWS.items()},
+    port_pb2.EXPOSURE_KIND_DEVTOOLS: "browser",
+}
+"""What each kind shows, for a person."""
+
 _READONLY: Final = frozenset(
     {
         port_pb2.EXPOSURE_KIND_DESKTOP_READONLY,

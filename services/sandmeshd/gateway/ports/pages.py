@@ -11,8 +11,15 @@ from sandmesh.errors import LeaseLost, NotFound, SandboxLost, SandmeshError, Una
 from sandmeshd.gateway.ports.agent_call import Refused
 from sandmeshd.runtime.http import PAGE_HEADER
 
-_PAGE = """<!doctype html><meta charset=utf-8><meta name=robots content=noindex><title>{title}</title>
-<body style="font:16px/1.5 sans-serif;max-width:40em;margin:4em auto;padding:0 1em"><h1>{title}</h1><p>{text}</p>
+_PAGE = """<!doctype html><html lang=en><meta charset=utf-8><meta name=robots content=noindex>
+<meta name=viewport content="width=device-width,initial-scale=1"><meta name=color-scheme content="light dark">
+<title>{title}</title><style>
+:root {{ color-scheme: light dark }}
+body {{ font: 1.125rem/1.5 system-ui, sans-serif; max-width: 36rem; margin: 0 auto; padding: 12vh 1.25rem 2rem;
+  overflow-wrap: anywhere; color: #1c1c1e; background: #fff }}
+h1 {{ font-size: 1.6rem; line-height: 1.25; margin: 0 0 .75rem }} p {{ margin: 0; color: #48484c }}
+@media (prefers-color-scheme: dark) {{ body {{ color: #f2f2f4; background: #161618 }} p {{ color: #c4c4ca }} }}
+</style><h1>{title}</h1><p>{text}</p>
 """
 
 
@@ -36,14 +43,18 @@ def busy(why: str, retry_after: int) -> web.Response:
     return response
 
 
-def unreachable(why: SandmeshError | Refused, port: int) -> web.Response:
-    """Return the page that says why a port cannot be reached."""
+def unreachable(why: SandmeshError | Refused, port: int, watched: str | None = None) -> web.Response:
+    """Return the page that says why a port cannot be reached, or the desktop, browser or phone that is `watched`."""
     if isinstance(why, Refused) and why.number == errno.ENOENT:
         return ended()
     if isinstance(why, NotFound | LeaseLost | Unauthenticated):
         return ended()
     if isinstance(why, SandboxLost):
-        return page(404, "The sandbox has ended", "Make a new sandbox and expose its port again.")
+        if watched is None:
+            text = f"Its port {port} was shown here. Make a new sandbox and expose the port again."
+        else:
+            text = f"Its {watched} was shown here. Ask whoever sent the link for one to a new sandbox."
+        return page(404, "The sandbox has ended", text)
     if isinstance(why, Refused):
         text = (
             f"Nothing answers on port {port} of the sandbox ({why}). Start the server there, listening at 127.0.0.1 or "

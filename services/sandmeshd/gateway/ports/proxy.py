@@ -18,7 +18,7 @@ from sandmeshd.gateway.ports.agent_call import Refused
 from sandmeshd.gateway.ports.client import MOST_PER_PORT, Tunnels, Unreachable, open_session
 from sandmeshd.gateway.ports.devtools import carry_devtools, check_final
 from sandmeshd.gateway.ports.headers import Place, for_client, for_server
-from sandmeshd.gateway.ports.live_view import VIEWS, carry_view
+from sandmeshd.gateway.ports.live_view import SHOWN, VIEWS, carry_view
 from sandmeshd.gateway.ports.makers import Makers
 from sandmeshd.gateway.ports.tokens import Signer, Target
 from sandmeshd.gateway.ports.tunnel import Tunnel
@@ -100,7 +100,7 @@ class Proxy:
         try:
             owner = await self._makers.owner(target) or ADMINISTRATORS
         except (SandmeshError, Refused) as why:
-            return pages.unreachable(why, target.port)
+            return pages.unreachable(why, target.port, SHOWN.get(target.kind))
         try:
             await self._slots.acquire(owner)
         except MeshUnavailable as error:
@@ -108,7 +108,7 @@ class Proxy:
         try:
             return await self._reach(request, target, prefix, path)
         except (SandmeshError, Refused) as why:
-            return pages.unreachable(why, target.port)
+            return pages.unreachable(why, target.port, SHOWN.get(target.kind))
         finally:
             self._slots.give(owner)
 
@@ -119,7 +119,7 @@ class Proxy:
         try:
             return await self._answer(request, target, place, url)
         except Unreachable as error:
-            return pages.unreachable(error.why, target.port)
+            return pages.unreachable(error.why, target.port, SHOWN.get(target.kind))
         except aiohttp.ConnectionTimeoutError:
             return pages.busy(f"the port's {MOST_PER_PORT} connections are in use", _WAIT_SECONDS)
         except aiohttp.ClientError as error:
