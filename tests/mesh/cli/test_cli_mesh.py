@@ -144,6 +144,8 @@ def test_the_doctor_looks_at_the_machine_the_drivers_and_the_mesh(sandmesh: Comm
     )
     said = sandmesh.run("doctor").out
     assert "No problems found." in said
+    groups = [line for line in said.splitlines() if line and not line.startswith(" ")]
+    assert [one for one in groups if one != "Limits of this machine"] == ["Works", "Optional", "No problems found."]
 
 
 def test_the_doctor_tries_every_driver_and_says_how_to_mend_what_does_not_work(sandmesh: Commands) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from sandmeshd.cli.doctor.findings import Finding, Health
+from sandmeshd.cli.doctor.findings import GROUPS, Finding, Health
 from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.cli.terminal.exit_codes import FAILED
 from sandmeshd.cli.terminal.lifetime import run_command
@@ -39,11 +39,14 @@ def doctor(
 ) -> None:
     """Check this machine, its drivers and the mesh, and print what to do about each problem.
 
+    It prints problems, what works, limits of this machine, and what is optional.
     The exit code is 1 where there is a problem.
     """
-    findings = run_command(_check(connection, only_mesh=mesh, show=output is Format.TEXT))
+    findings = run_command(_check(connection, only_mesh=mesh))
     if output is Format.JSON:
         print_json([asdict(finding) for finding in findings])
+    else:
+        _show(findings)
     problems = sum(finding.health is Health.BAD for finding in findings)
     if output is Format.TEXT:
         typer.echo(f"\n{problems} problem{'s' if problems != 1 else ''} found." if problems else "\nNo problems found.")
@@ -51,7 +54,7 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-async def _check(connection: ConnectionOptions, *, only_mesh: bool, show: bool) -> list[Finding]:
+async def _check(connection: ConnectionOptions, *, only_mesh: bool) -> list[Finding]:
     # The services take a second to import, which help and completion need not wait for.
     from sandmeshd.cli.config.config_file import find_config  # noqa: PLC0415
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
@@ -61,41 +64,24 @@ async def _check(connection: ConnectionOptions, *, only_mesh: bool, show: bool) 
 
     configure_logging("ERROR")
     settings = read_settings(find_config(None, os.environ, Path.cwd()))
-    printer = _Printer() if show else None
     findings: list[Finding] = []
-
-    def add(finding: Finding) -> None:
-        findings.append(finding)
-        if printer is not None:
-            printer.show(finding)
-
     if not only_mesh:
-        for finding in await asyncio.to_thread(lambda: list(check_machine(settings))):
-            add(finding)
-        async for finding in check_drivers(settings):
-            add(finding)
-    async for finding in check_mesh(settings, connection):
-        add(finding)
-    return findings
+        findings += await asyncio.to_thread(lambda: list(check_machine(settings)))
+        findings += [finding async for finding in check_drivers(settings)]
+    return findings + [finding async for finding in check_mesh(settings, connection)]
 
 
-class _Printer:
-    """Prints findings as they arrive, under a heading for each part."""
+def _show(findings: list[Finding]) -> None:
+    """Print findings by group: problems, what works, limits of the machine, and what is optional."""
+    from rich.console import Console  # noqa: PLC0415 - help and completion need not wait for it
+    from rich.text import Text  # noqa: PLC0415 - as above
 
-    def __init__(self) -> None:
-        from rich.console import Console  # noqa: PLC0415 - help and completion need not wait for it
-
-        self._console = Console(highlight=False, soft_wrap=True)
-        self._part = ""
-
-    def show(self, finding: Finding) -> None:
-        """Print a finding."""
-        from rich.text import Text  # noqa: PLC0415 - as above
-
-        if finding.part != self._part:
-            self._console.print(Text(f"{'' if not self._part else chr(10)}{finding.part}", "bold"))
-            self._part = finding.part
-        mark, style = MARKS[finding.health]
-        self._console.print(Text.assemble("  ", (f"{mark:<5}", style), f"{finding.name:<20} {finding.seen}"))
-        if finding.fix:
-            self._console.print(Text.assemble(" " * 28, ("fix: ", "bold"), finding.fix))
+    console = Console(highlight=False, soft_wrap=True)
+    groups = {health: [one for one in findings if one.health is health] for health in GROUPS}
+    for number, (health, found) in enumerate((health, found) for health, found in groups.items() if found):
+        console.print(Text(f"{chr(10) if number else ''}{GROUPS[health]}", "bold"))
+        mark, style = MARKS[health]
+        for one in found:
+            console.print(Text.assemble("  ", (f"{mark:<5}", style), f"{one.name:<20} {one.seen}"))
+            if one.fix:
+                console.print(Text.assemble(" " * 28, ("fix: ", "bold"), one.fix))

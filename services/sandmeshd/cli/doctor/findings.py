@@ -15,6 +15,15 @@ class Health(StrEnum):
     UNKNOWN = "-"
 
 
+GROUPS = {
+    Health.BAD: "Problems",
+    Health.GOOD: "Works",
+    Health.WARNING: "Limits of this machine",
+    Health.UNKNOWN: "Optional",
+}
+"""What a person reads findings under, in this order."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """The result of one check; `fix` is what to do, or empty."""
@@ -42,5 +51,5 @@ def bad(part: str, name: str, seen: str, fix: str) -> Finding:
 
 
 def unknown(part: str, name: str, seen: str) -> Finding:
-    """Return a finding that is neither good nor bad."""
+    """Return a finding about what a mesh does without."""
     return Finding(part, name, Health.UNKNOWN, seen)

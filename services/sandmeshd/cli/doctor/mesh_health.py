@@ -55,7 +55,7 @@ async def _check_driver(scratch: MeshSettings, *, chosen: bool) -> AsyncIterator
             yield good(DRIVERS, name, "built")
         else:
             fix = f"sandmesh build {template.name} (otherwise the first start does it)"
-            yield warning(DRIVERS, name, "not built yet", fix)
+            yield Finding(DRIVERS, name, Health.UNKNOWN, "not built yet", fix)
 
 
 async def check_mesh(settings: MeshSettings, connection: ConnectionOptions) -> AsyncIterator[Finding]:
