@@ -1,9 +1,31 @@
-"""The result of a call: a JSON-compatible dict with attributes for convenience."""
+"""The result of a call: a JSON-compatible dict with attributes for convenience, and how results are shown.
+
+IPython asks for `_repr_mimebundle_` and `_repr_html_` (https://ipython.readthedocs.io/en/stable/config/integrating.html).
+What comes from a sandbox is shown as text: none of its HTML reaches the notebook's page.
+"""
 
 from __future__ import annotations
 
 import base64
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, TypeVar, cast
+
+T = TypeVar("T")
+
+MOST_TEXT: Final = 10_000
+"""Characters of a text that is shown."""
+
+MOST_IMAGES: Final = 10 << 20
+"""Characters of all images of one result, in base64."""
+
+_MOST_ROWS: Final = 50
+_MOST_COLUMNS: Final = 8
+_MOST_CELL: Final = 80
+_SHOWN: Final = 5
+_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_SECRET: Final = ("token", "secret", "password", "url", "credential")
 
 
 class ToolResult(dict[str, Any]):
@@ -16,6 +38,22 @@ class ToolResult(dict[str, Any]):
 
     raw: dict[str, bytes] | None = None
     """The raw bytes of "stdout" and "stderr", which need not be text; None for a result that was made of a dict."""
+
+    def __repr__(self) -> str:
+        """Return what matters of it, shortened; `str()` has all of it, as of any dict."""
+        failed = [f"fault={self.fault!r}"] if self.is_error else []
+        code = [f"exit_code={self.exit_code}"] if self.exit_code is not None else []
+        images = sum(block.get("type") == "image" for block in self.content)
+        shown = [f"images={images}"] if images else []
+        return f"{type(self).__name__}({', '.join([*failed, *code, f'text={clip(self.text, 200)!r}', *shown])})"
+
+    __str__ = dict[str, Any].__repr__
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return what a notebook shows: output, errors and images. HTML of a sandbox is not among it: see `forms`."""
+        del include, exclude
+        html = pre(self._joined("stdout", None)) + pre(self.stderr, "#b33") + image_html(self.content)
+        return {"text/plain": clip(self.text, MOST_TEXT), "text/html": html or pre(repr(self))}
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -120,3 +158,81 @@ def _decode(data: object) -> bytes | None:
         return base64.b64decode(data) if isinstance(data, str) else None
     except ValueError:
         return None
+
+
+class Listing(list[T]):
+    """A list that is shown as a table in a notebook, and by its first entries elsewhere."""
+
+    def __repr__(self) -> str:
+        """Return the first entries, and how many more there are."""
+        more = [f"... {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
+        return f"[{', '.join([*map(repr, self[:_SHOWN]), *more])}]"
+
+    def _repr_html_(self) -> str:
+        return records_html(self)
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML, also for values of attributes."""
+    import html  # noqa: PLC0415 - its tables are large, and most programs show nothing
+
+    return html.escape(text)
+
+
+def clip(text: str, most: int) -> str:
+    """Return a text, or its beginning and end with how much is left out between them."""
+    if len(text) <= most:
+        return text
+    head, tail = most * 2 // 3, most // 3
+    return f"{text[:head]}... {len(text) - head - tail} characters left out ...{text[-tail:]}"
+
+
+def pre(text: str, color: str = "inherit") -> str:
+    """Return a text as HTML; empty where there is none."""
+    return f'<pre style="white-space: pre-wrap; color: {color}">{escape(clip(text, MOST_TEXT))}</pre>' if text else ""
+
+
+def image_html(blocks: Iterable[Mapping[str, Any]]) -> str:
+    """Return the images among content blocks as HTML, as many as there is room for."""
+    shown: list[str] = []
+    room = MOST_IMAGES
+    for block in blocks:
+        kind, data = block.get("mimeType"), block.get("data")
+        if block.get("type") != "image" or kind not in _IMAGES or not isinstance(data, str):
+            continue
+        room -= len(data)
+        if room < 0:
+            return "".join([*shown, pre("further images are left out")])
+        shown.append(f'<img style="max-width: 100%" src="data:{kind};base64,{escape(data)}">')
+    return "".join(shown)
+
+
+def table_html(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as HTML."""
+    titles = "".join(f"<th>{escape(one)}</th>" for one in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(one))}</td>' for one in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def records_html(records: Sequence[object]) -> str:
+    """Return records as a table, with their first columns of plain values that are not secret."""
+    first = records[0] if records else None
+    if first is None or isinstance(first, type) or not is_dataclass(first):
+        return pre(repr(records))
+    names = [one.name for one in fields(first) if one.repr and not one.name.startswith("_")]
+    plain = [name for name in names if not any(word in name for word in _SECRET)]
+    shown = [name for name in plain if _is_plain(records, name)][:_MOST_COLUMNS]
+    rows = [[getattr(one, name, "") for name in shown] for one in records[:_MOST_ROWS]]
+    more = pre(f"{len(records) - _MOST_ROWS} more") if len(records) > _MOST_ROWS else ""
+    return table_html(shown, rows) + more
+
+
+def _is_plain(records: Sequence[object], name: str) -> bool:
+    values = [getattr(one, name, None) for one in records[:_MOST_ROWS]]
+    return all(value is None or isinstance(value, str | int | float | datetime) for value in values)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    return "" if value is None else clip(str(value), _MOST_CELL)

@@ -17,6 +17,7 @@ from sandmesh._files.directories import download, upload
 from sandmesh._files.sources import known_size, pieces
 from sandmesh.errors import InvalidArgument
 from sandmesh.files import ByteStream, ChangeStream, FileChange, FileData, FileInfo, FilePath, Progressed, read_info
+from sandmesh.results import Listing
 from sandmesh.shared.atomic_file import open_replacement
 
 Changes: TypeAlias = list[FileChange]
@@ -128,7 +129,7 @@ class FilesAsync:
         """
         options = {"attributes": True} if attributes else {}
         data = await self._calls.output("fs.list", {"path": path, "depth": depth, **options})
-        return [read_info(read_facts(line)) for line in data.splitlines()]
+        return Listing(read_info(read_facts(line)) for line in data.splitlines())
 
     async def exists(self, path: FilePath) -> bool:
         """Return whether a path exists; a dangling link does not."""

@@ -11,6 +11,7 @@ from sandmesh.api.audit.v1 import audit_pb2
 from sandmesh.mesh.messages import read_audit_entry
 from sandmesh.mesh.records import AuditEntry
 from sandmesh.mesh.rpc import Rpc
+from sandmesh.results import Listing
 
 
 class AuditAsync:
@@ -42,4 +43,4 @@ class AuditAsync:
             stamp.FromDatetime(since)
             request.since.CopyFrom(stamp)
         response = await self._rpc.send(lambda stubs: stubs.audit.ListAudit, request)
-        return [read_audit_entry(entry) for entry in response.entries]
+        return Listing(read_audit_entry(entry) for entry in response.entries)

@@ -9,6 +9,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.mesh.messages import read_event
 from sandmesh.mesh.records import SandboxEvent
 from sandmesh.mesh.rpc import Rpc, Subscription
+from sandmesh.results import Listing
 from sandmesh.shared.wire_errors import translated
 
 # Before every event of a mesh.
@@ -33,7 +34,7 @@ class EventsAsync:
         """
         request = pb.ListEventsRequest(sandbox_id=sandbox_id or "", page_size=limit, after_event_id=after or "")
         response = await self._rpc.send(lambda stubs: stubs.sandboxes.ListEvents, request)
-        return [read_event(event) for event in response.events]
+        return Listing(read_event(event) for event in response.events)
 
     def follow(self, sandbox_id: str | None = None, *, after: str | None = None) -> Subscription[SandboxEvent]:
         """Return events as they happen: those after the event `after`, by default from now on.

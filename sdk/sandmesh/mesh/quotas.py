@@ -11,6 +11,7 @@ from sandmesh.errors import InvalidArgument
 from sandmesh.mesh.messages import read_quota
 from sandmesh.mesh.records import QuotaInfo
 from sandmesh.mesh.rpc import Rpc
+from sandmesh.results import Listing
 
 _FIELDS = {
     "sandboxes": "sandboxes",
@@ -33,7 +34,7 @@ class QuotasAsync:
         """Return the quotas of projects, then of users, with their use: of all that have a limit or a sandbox."""
         request = quota_pb2.ListQuotasRequest()
         response = await self._rpc.send(lambda stubs: stubs.quotas.ListQuotas, request)
-        return [read_quota(quota) for quota in response.quotas]
+        return Listing(read_quota(quota) for quota in response.quotas)
 
     async def set(self, limits: Mapping[str, float | str | None], *, project: str = "", user_id: str = "") -> QuotaInfo:
         """Change limits of a project or a user; None removes one, and the others stay.

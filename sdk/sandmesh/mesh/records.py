@@ -64,10 +64,8 @@ class SandboxInfo(Record):
 
     labels: Mapping[str, str]
     limits: Limits
-    """What its creator asked for; None is the driver's default."""
-
     network: NetworkGrant | None
-    """What its creator asked for; None is the template's default."""
+    """What its creator asked for, as `limits`; None is the driver's default, and of `network` the template's."""
 
     enforced: Mapping[str, str]
     """What enforces each default, by name: {"memory": "no", "pids": "rlimit"}."""
@@ -90,6 +88,9 @@ class SandboxInfo(Record):
     cost: float
     """What it has cost, in the unit of its driver's prices; 0 without them."""
 
+    def __repr__(self) -> str:
+        return f"<{self.template} {self.sandbox_id} {self.state}>"
+
     @property
     def in_use(self) -> bool:
         """Whether a session holds it and it has not ended."""
@@ -107,8 +108,7 @@ class SandboxEvent(Record):
     time: datetime
 
     kind: str
-    """created, retried, ready, leased, renewed, paused, resumed, adopted, lost, failed, stopping, deleted, ...; a newer
-    mesh may have others."""
+    """created, retried, ready, leased, renewed, paused, resumed, adopted, lost, failed, stopping, deleted, ..."""
 
     reason: str
     """Why, for a person."""

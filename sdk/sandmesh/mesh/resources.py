@@ -28,6 +28,7 @@ from sandmesh.mesh.records import (
 )
 from sandmesh.mesh.rpc import Rpc
 from sandmesh.mesh.sandboxes import SandboxesAsync
+from sandmesh.results import Listing
 from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.templates.definitions import DefinitionFields, write_definition
 
@@ -139,7 +140,7 @@ class TokensAsync:
         """Return the tokens in force, by name, and with `include_ended` those that ended in the last 30 days."""
         request = token_pb2.ListTokensRequest(include_ended=include_ended)
         response = await self._rpc.send(lambda stubs: stubs.tokens.ListTokens, request)
-        return [read_token(token) for token in response.tokens]
+        return Listing(read_token(token) for token in response.tokens)
 
     async def revoke(self, token: TokenInfo | str) -> TokenInfo:
         """Revoke a token (or the one with this id): its requests are refused at once, its streams end within a second.
@@ -161,7 +162,7 @@ class TemplatesAsync:
     async def list(self) -> builtins.list[TemplateInfo]:
         """Return the templates that the mesh's nodes have, by name."""
         response = await self._rpc.send(lambda stubs: stubs.sandboxes.ListTemplates, sandbox_pb2.ListTemplatesRequest())
-        return [read_template(template) for template in response.templates]
+        return Listing(read_template(template) for template in response.templates)
 
     async def register(self, template: Mapping[str, Any] | type) -> TemplateRegistration:
         """Add a template to the mesh until it ends, or replace one that was added so; existing sandboxes stay.
@@ -310,7 +311,7 @@ class MeshPortsAsync:
         """
         request = port_pb2.ListExposedPortsRequest(sandbox_id=read_name("sandbox_id", sandbox_id))
         response = await self._rpc.send(lambda stubs: stubs.ports.ListExposedPorts, request)
-        return [read_port(port) for port in response.ports]
+        return Listing(read_port(port) for port in response.ports)
 
     async def revoke(self, sandbox_id: str, exposure_id: str) -> None:
         """Revoke a URL and close the connections through it; one that has ended is revoked too.

@@ -13,6 +13,7 @@ from sandmesh.errors import InvalidArgument, LeaseLost, NotFound
 from sandmesh.mesh.messages import read_sandbox
 from sandmesh.mesh.records import LogChunk, SandboxInfo
 from sandmesh.mesh.rpc import Rpc, Subscription
+from sandmesh.results import Listing
 from sandmesh.sandbox.network import NetworkAsync
 
 PAGE_SIZE = 1000
@@ -50,7 +51,9 @@ class SandboxesAsync:
                 break
             request.page_token = page.next_page_token
         filters = {"state": state and state.upper(), "template": template, "user_id": user_id}
-        return [one for one in found if all(want in (None, getattr(one, name)) for name, want in filters.items())]
+        return Listing(
+            one for one in found if all(want in (None, getattr(one, name)) for name, want in filters.items())
+        )
 
     async def get(self, sandbox_id: str) -> SandboxInfo:
         """Return a sandbox's record.
@@ -68,12 +71,14 @@ class SandboxesAsync:
     async def kill(self, sandbox_id: str) -> None:
         """Release a sandbox, whoever holds it: it is deleted with everything in it, which finishes in the background.
 
+        Its holder is told that it was killed, and whether by an administrator.
+
         Raises:
             SandboxNotFound: There is none, or it is another user's.
         """
         lease = (await self.get(sandbox_id)).lease
         request = pb.ReleaseSandboxRequest(
-            sandbox_id=sandbox_id, fencing_token=0 if lease is None else lease.fencing_token
+            sandbox_id=sandbox_id, fencing_token=0 if lease is None else lease.fencing_token, killed=True
         )
         await self._rpc.send(lambda stubs: stubs.sandboxes.ReleaseSandbox, request)
 
@@ -95,7 +100,7 @@ class SandboxesAsync:
 
     async def _release(self, sandbox: SandboxInfo) -> None:
         token = 0 if sandbox.lease is None else sandbox.lease.fencing_token
-        request = pb.ReleaseSandboxRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token)
+        request = pb.ReleaseSandboxRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token, killed=True)
         with suppress(NotFound, LeaseLost):  # It was released meanwhile.
             await self._rpc.send(lambda stubs: stubs.sandboxes.ReleaseSandbox, request)
 

@@ -9,6 +9,7 @@ from sandmesh.api.secret.v1 import secret_pb2 as pb
 from sandmesh.errors import RuntimeUnavailable
 from sandmesh.mesh.rpc import Rpc
 from sandmesh.mesh.secret_records import SecretChange, SecretInfo, read_secret, read_secret_change
+from sandmesh.results import Listing
 from sandmesh.shared.secret_rules import check_secret_name, check_secret_value, read_secret_hosts
 
 
@@ -25,7 +26,7 @@ class MeshSecretsAsync:
     async def list(self) -> builtins.list[SecretInfo]:
         """Return the secrets without their values, by user, then by name."""
         response = await self._rpc.send(lambda stubs: stubs.secrets.ListSecrets, pb.ListSecretsRequest())
-        return [read_secret(secret) for secret in response.secrets]
+        return Listing(read_secret(secret) for secret in response.secrets)
 
     async def set(
         self, name: str, value: str, hosts: Sequence[str] | None = None, *, user_id: str = ""

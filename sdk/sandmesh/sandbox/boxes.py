@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.screen.browser import BrowserAsync
     from sandmesh.sandbox.screen.desktop import DesktopAsync
     from sandmesh.sandbox.screen.mobile import MobileAsync
+    from sandmesh.sandbox.session.info import BoxSession
 
 # Kernels, processes and files are imported at their first use: most programs use few of them.
 
@@ -83,6 +84,8 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             reply_characters=REPLY_CHARACTERS if reply_characters is None else read_reply_characters(reply_characters),
         )
         super().__init__(template, config)
+        self.session: BoxSession | None = None
+        """Its session, where `SandboxService.connect` returned it: its ids, and whether the sandbox is new."""
 
     @property
     def kernels(self) -> KernelsAsync:

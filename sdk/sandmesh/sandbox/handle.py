@@ -114,6 +114,18 @@ class SandboxHandle:
             return self._attachment.record.spec.template
         return self._type
 
+    def __repr__(self) -> str:
+        """Return the class, the sandbox and whether the box is open; neither address nor token."""
+        attachment = self._attachment
+        record = "not open" if attachment is None else attachment.record.sandbox_id
+        return f"<{type(self).__name__} {self.sandbox_type} {record}>"
+
+    def _repr_html_(self) -> str:
+        with fork_lock:
+            from sandmesh.results import pre  # noqa: PLC0415 - most programs show no box
+
+        return pre(repr(self))
+
     @property
     def is_open(self) -> bool:
         """Whether it was started and not closed."""
@@ -216,7 +228,7 @@ async def _create(connection: Connection, config: BoxConfig) -> Attachment:
     session = SessionLease(connection, f"anonymous-{uuid.uuid4().hex}", uuid.uuid4().hex, config.lifetimes)
     try:
         connected = await session.connect([session_pb2.SlotSpec(spec=config.spec, batch=config.batch)], config.timeout)
-        (record,) = connected.sandboxes.values()
+        (record,) = connected.session.sandboxes.values()
     except asyncio.CancelledError:
         await asyncio.shield(_undo(session))
         raise

@@ -28,7 +28,7 @@ from sandmesh._tools.kernels import (
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, WrongState
 from sandmesh.events import InputRequested
-from sandmesh.results import ToolResult
+from sandmesh.results import Listing, ToolResult
 from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment
 
 InputHandler: TypeAlias = Callable[[InputRequested], str | Awaitable[str]]
@@ -206,7 +206,7 @@ class KernelsAsync:
     async def list(self) -> list[KernelInfo]:
         """List the kernels, oldest first."""
         result = await _call(self._attachment(), ListKernels())
-        return [KernelInfo(**found) for found in (result.structured or {}).get("kernels", [])]
+        return Listing(KernelInfo(**found) for found in (result.structured or {}).get("kernels", []))
 
     def _kernel(self, info: KernelInfo) -> KernelAsync:
         return KernelAsync(self._attachment, self._timeout, info)

@@ -16,6 +16,7 @@ from sandmesh._tools import build
 from sandmesh._tools.processes import ListProcesses, StartProcess
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, DeadlineExceeded, InvalidArgument, WrongState
+from sandmesh.results import Listing
 from sandmesh.sandbox.handle import Attachment
 from sandmesh.sandbox.process_waits import DEADLINE_MARGIN_SECONDS, WaitableProcess
 
@@ -230,7 +231,7 @@ class ProcessesAsync:
         """List the running processes and those that ended in the last ten minutes, oldest first."""
         attachment = self._attachment()
         result = await run_call(attachment.usable().mux, attachment.order(ListProcesses(), self._timeout))
-        return [ProcessInfo(**found) for found in (result.structured or {}).get("processes", [])]
+        return Listing(ProcessInfo(**found) for found in (result.structured or {}).get("processes", []))
 
     async def _follow(self, attachment: Attachment, order: Order, command: str, *, pty: bool | None) -> ProcessAsync:
         feed = Feed(attachment.usable().mux, order)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.screen.browser import Browser
     from sandmesh.sandbox.screen.desktop import Desktop
     from sandmesh.sandbox.screen.mobile import Mobile
+    from sandmesh.sandbox.session.info import BoxSession
     from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, McpConnection, Network, Processes, SandboxSecrets
 
 # Kernels, processes, ports and files are imported at their first use: most programs use few of them.
@@ -94,6 +95,21 @@ class Sandbox(Lifecycle):
             WrongState: The box was not started, so there is no sandbox yet.
         """
         return self.twin.sandbox_id
+
+    def __repr__(self) -> str:
+        """Return the class, the sandbox and whether the box is open; neither address nor token."""
+        return repr(self.twin).replace(type(self.twin).__name__, type(self).__name__, 1)
+
+    def _repr_html_(self) -> str:
+        with fork_lock:
+            from sandmesh.results import pre  # noqa: PLC0415 - most programs show no box
+
+        return pre(repr(self))
+
+    @property
+    def session(self) -> BoxSession | None:
+        """Its session, where `SandboxService.connect` returned it: its ids, and whether the sandbox is new."""
+        return self.twin.session
 
     @property
     def sandbox_type(self) -> str:

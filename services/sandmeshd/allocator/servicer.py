@@ -31,11 +31,12 @@ from sandmeshd.allocator.records.records import Record, timestamp
 from sandmeshd.allocator.rounds import Rounds
 from sandmeshd.allocator.secrets.servicer import SecretServicer
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.auth.principal import current_principal
+from sandmeshd.auth.principal import Principal, current_principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
+_LAST_EVENTS = 20
 # What a response needs to reach a client before the client's own deadline.
 _RESPONSE_SECONDS = 1.0
 
@@ -107,7 +108,8 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
         """Mark a sandbox for deletion."""
         self._components.rounds.use()
         await check_owned_or_gone(self._records, request.sandbox_id)
-        reply = await self._records.release(request.sandbox_id, request.fencing_token, "it was released", "holder")
+        reason, actor = _end(current_principal()) if request.killed else ("it was released", "holder")
+        reply = await self._records.release(request.sandbox_id, request.fencing_token, reason, actor)
         if reply.kind == "lost":
             raise _lease_lost(request.sandbox_id)
         return pb.ReleaseSandboxResponse()
@@ -151,7 +153,7 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
         record = await self._records.read(request.sandbox_id)
         if record is None:
             if await self._records.was_deleted(request.sandbox_id):
-                raise _lost(request.sandbox_id, "it was released, or its lease ran out")
+                raise _lost(request.sandbox_id, await _end_of(self._components.event_log, request.sandbox_id))
             raise not_found(request.sandbox_id)
         _check_reachable(record)
         access = record.access
@@ -267,6 +269,22 @@ def _check_reachable(record: Record) -> None:
     if record.state == "PAUSED":
         message = f"sandbox {record.sandbox_id} is paused: resume it (box.resume(), ResumeSandbox), then call again"
     raise WrongState(message, {"state": record.state})
+
+
+def _end(principal: Principal) -> tuple[str, str]:
+    """Return why a sandbox ends that this principal kills, and who that is."""
+    if principal.scope == "admin":
+        return "an administrator killed it", "administrator"
+    if principal.project:
+        return "its project's administrator killed it", "administrator"
+    return "it was killed with its user's token", "user"
+
+
+async def _end_of(event_log: EventLog, sandbox_id: str) -> str:
+    """Return how a deleted sandbox ended, by its events, which are kept for a while."""
+    events = await event_log.read(sandbox_id, "", _LAST_EVENTS)
+    ends = [event.reason for event in events if event.kind == "stopping" and event.reason]
+    return ends[-1] if ends else "it was released, or its lease ran out"
 
 
 def _has_labels(sandbox: pb.Sandbox, request: pb.ListSandboxesRequest) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from google.protobuf.duration_pb2 import Duration
 from sandmesh import BaseSandboxAsync, ProcessAsync, SandboxService, errors
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmesh.mesh import MeshAsync
+from sandmesh.sandbox.session.info import BoxSession
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.mesh import Mesh
 from tests.processes import files_below
+from tests.unit.store.waiting import until
 
 
 async def waiting(box: BaseSandboxAsync) -> ProcessAsync:
@@ -72,6 +76,53 @@ async def test_a_sandbox_that_was_released_is_lost_with_that_reason(mesh: Mesh) 
         await service.release_async("s", user_id="u")
         assert "released" in (await lost(process)).facts["detail"]
     await service.stop()
+
+
+async def test_the_holder_of_a_sandbox_learns_how_it_ended(mesh: Mesh) -> None:
+    address = mesh.addresses[0]
+    async with asyncio.timeout(60), MeshAsync(address) as admin:
+        for name, says in (
+            ("killed", "an administrator killed it"),
+            ("released", "it was released"),
+            ("expired", "its lease ran out"),
+        ):
+            ttl = 1.0 if name == "expired" else 60.0
+            session = await admin.sessions.connect(name, "u", sandbox_type="base", ttl=ttl)
+            async with BaseSandboxAsync(session.sandboxes["base"], base_url=address) as holder:
+                if name == "killed":
+                    await admin.sandboxes.kill(holder.sandbox_id)
+                elif name == "released":
+                    await admin.sessions.release(name, "u")
+                for deleted in (False, True):
+                    await until(partial(_is_gone, admin, holder.sandbox_id, deleted=deleted))
+                    with pytest.raises(errors.SandboxLost) as caught:
+                        await holder.run_shell_command("true")
+                    assert caught.value.facts["detail"] == says
+
+
+async def _is_gone(mesh: MeshAsync, sandbox_id: str, *, deleted: bool) -> bool:
+    try:
+        state = (await mesh.sandboxes.get(sandbox_id)).state
+    except errors.SandboxNotFound:
+        return True
+    return state == "STOPPING" and not deleted
+
+
+async def test_a_session_says_whether_its_sandbox_is_new(mesh: Mesh) -> None:
+    address = mesh.addresses[0]
+    async with asyncio.timeout(60), MeshAsync(address) as admin:
+        seen: list[BoxSession | None] = []
+        for end in (False, True, False):
+            async with SandboxService(address) as service:
+                (box,) = await service.connect_async("kept", "ada")
+                seen.append(box.session)
+                (again,) = await service.connect_async("kept", "ada")
+                assert again.session == BoxSession("ada", "kept", is_new=False)
+            if end:
+                await admin.sandboxes.kill(box.sandbox_id)
+        assert seen == [BoxSession("ada", "kept", is_new) for is_new in (True, False, True)]
+        async with BaseSandboxAsync(base_url=address) as alone:
+            assert alone.session is None
 
 
 async def test_a_sandbox_whose_lease_ran_out_is_lost_with_that_reason(mesh: Mesh) -> None:

@@ -11,7 +11,7 @@ from sandmesh._client.connection import Connection, release
 from sandmesh._client.messages import write_spec
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.sandbox.boxes import SandboxAsync
-from sandmesh.sandbox.session.info import Ids
+from sandmesh.sandbox.session.info import BoxSession, Ids
 from sandmesh.sandbox.session.lease import Lifetimes, SessionLease
 
 B = TypeVar("B")
@@ -49,10 +49,12 @@ class ConnectedSessions(Generic[B]):
         async with self._lock:
             entry = self._entries.get(ids) or _Entry[B](SessionLease(self._connection, *ids, self._lifetimes))
             slots = [session_pb2.SlotSpec(spec=write_spec(kind, {})) for kind in types]
-            session = await entry.lease.connect(slots, self._timeout)
+            connected = await entry.lease.connect(slots, self._timeout)
             self._entries[ids] = entry
             for kind in types:
-                await self._open_box(entry, kind, session.sandboxes[kind].sandbox_id)
+                await self._open_box(entry, kind, connected.session.sandboxes[kind].sandbox_id)
+                is_new = kind in connected.created_slots
+                self._opener.twin(entry.boxes[kind]).session = BoxSession(*ids, is_new)
             return [entry.boxes[kind] for kind in types]
 
     async def release(self, ids: Ids) -> None:

@@ -15,6 +15,7 @@ from sandmesh._client.sync import run
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandmeshError
+from sandmesh.results import Listing
 
 PAGE = 1000
 DEFAULT_USER = "default"
@@ -35,13 +36,24 @@ class SessionInfo:
     created: datetime
 
 
+@dataclass(frozen=True)
+class BoxSession:
+    """The session of a box: `box.session`, as it was connected."""
+
+    user_id: str
+    session_id: str
+    is_new: bool
+    """Whether this connect created the sandbox: variables and processes of an earlier one are gone. Its files are there
+    where workspaces are saved."""
+
+
 async def list_sessions(connection: Connection, user_id: str, timeout: float) -> list[SessionInfo]:
     """List a user's sessions, sorted by key."""
-    found: list[SessionInfo] = []
+    found = Listing[SessionInfo]()
     request = session_pb2.ListSessionsRequest(user_id=user_id, page_size=PAGE)
     while True:
         page = await connection.ask(lambda stubs: stubs.sessions.ListSessions, request, timeout)
-        found += [read_session(session) for session in page.sessions]
+        found.extend(read_session(session) for session in page.sessions)
         if not page.next_page_token:
             return found
         request.page_token = page.next_page_token

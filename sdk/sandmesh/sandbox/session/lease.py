@@ -46,8 +46,10 @@ class SessionLease:
         self._idle_timeout = lifetimes.idle_timeout
         self._renewals: asyncio.Task[None] | None = None
 
-    async def connect(self, slots: Sequence[session_pb2.SlotSpec], timeout: float) -> session_pb2.Session:
-        """Connect the session with these slots, and renew it from then on.
+    async def connect(
+        self, slots: Sequence[session_pb2.SlotSpec], timeout: float
+    ) -> session_pb2.ConnectSessionResponse:
+        """Connect the session with these slots, and renew it from then on; the response says which are new.
 
         Raises:
             SandmeshError: A sandbox could not be provided; those that this request created are released.
@@ -63,7 +65,7 @@ class SessionLease:
         # A new task each time: the old one may have found that the session had ended, or be about to.
         await self.drop()
         self._renewals = asyncio.create_task(self._keep(response.session), name="sandmesh-session")
-        return response.session
+        return response
 
     async def _connect(
         self, request: session_pb2.ConnectSessionRequest, timeout: float

@@ -724,19 +724,23 @@ class ReleaseSandboxRequest(_message.Message):
 
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    KILLED_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     fencing_token: _builtins.int
     """The lease's token."""
+    killed: _builtins.bool
+    """Whether it is ended by another than its holder, who is told that, and whether an administrator did it."""
     def __init__(
         self,
         *,
         sandbox_id: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
+        killed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "killed", b"killed", "sandbox_id", b"sandbox_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
