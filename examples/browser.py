@@ -43,6 +43,8 @@ def order(folder: Path) -> None:
     """Open, fill, look; the picture is saved as browser.png in a folder."""
     with BrowserSandbox() as box:
         print("watch it here while it runs:", box.browser.url(readonly=True, ttl=600), flush=True)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            input("open it in a browser, then press Enter ")
         box.fs.write("index.html", PAGE)
         box.processes.start(["python3", "-m", "http.server", "--bind", "127.0.0.1", "8000"]).wait_for_port(8000)
         page = box.browser_navigate("http://localhost:8000").text

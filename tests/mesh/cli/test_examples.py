@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sandmesh.mesh import MeshAsync
+from tests.mesh.conftest import MeshMaker
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -55,6 +58,16 @@ async def test_a_tree_search_finds_the_same_by_forks_and_by_replays() -> None:
     assert "by_forks: 20 nodes" in printed
     assert "by_replays: 20 nodes" in printed
     assert "the same result: True" in printed
+
+
+async def test_who_comes_back_tomorrow_finds_the_sandbox_or_its_files(make_mesh: MeshMaker, tmp_path: Path) -> None:
+    async with make_mesh(storage_folder=tmp_path / "workspaces") as mesh, MeshAsync(mesh.addresses[0]) as client:
+        printed: list[str] = []
+        for ends in (False, True, False):
+            printed.append(await run_example("come_back.py", SANDMESH_ADDRESS=mesh.addresses[0]))
+            if ends:
+                await client.sessions.release("notebook", "ada")
+    assert printed == ["new sandbox, visit 1\n", "same sandbox, visit 2\n", "new sandbox, visit 3\n"]
 
 
 @pytest.fixture
