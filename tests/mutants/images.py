@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _LAYERS = "services/sandmeshd/images/layers"
-_CASES = "tests/unit/images/unpack_cases.py"
+_CASES = "tests/unit/images/test_unpack.py"
 _REGISTRY = "tests/unit/images/test_registry.py"
 
 IMAGES = (
