@@ -63,6 +63,8 @@ YES_OR_NO: Mapping[str, str] = {
     "snapshot": "snapshots",
     "workspace_dir": "a directory of the host as the workspace",
     "volumes": "volumes that several sandboxes share",
+    "images": "a root of any image, unmodified",
+    "root": "root inside",
     "agent_port": "takes a port of the engine's machine for each sandbox",
     "host_ports": "ports of the node's range",
     "desktop": "a desktop",

@@ -89,6 +89,15 @@ def _node() -> str:
     return f"not installed: {', '.join(lacking)}" if lacking else ""
 
 
+def _busybox() -> str:
+    program = shutil.which("busybox")
+    install = "apt-get install --no-install-recommends busybox-static"
+    if program is None:
+        return f"busybox is not installed ({install})"
+    dynamic = subprocess.run(["/usr/bin/ldd", program], capture_output=True, check=False).returncode == 0
+    return f"busybox is not static ({install})" if dynamic else ""
+
+
 def _git() -> str:
     return "" if shutil.which("git", path="/usr/bin:/bin") else "git is not installed (apt-get install git)"
 
@@ -156,6 +165,7 @@ def _control_groups() -> str:
 
 PROBES: dict[str, Callable[[], str]] = {
     "adb": _adb,
+    "busybox": _busybox,
     "root": _root,
     "ordinary user": _ordinary_user,
     "debian": _debian,

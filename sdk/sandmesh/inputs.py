@@ -167,6 +167,15 @@ class Options(TypedDict, total=False):
     secrets: Mapping[str, SecretInput] | None
     """Secrets by environment variable, as {"OPENAI_API_KEY": Secret(hosts=["api.openai.com"])}."""
 
+    image: str | None
+    """The image that is its root, which its processes can write: "python:3.12-slim", "oci:DIR", "docker-archive:FILE".
+
+    Shell, processes, PATH, working directory and user are the image's then. None: the template's own.
+    """
+
+    root: bool | None
+    """Whether its processes are root in its image, and so can install; None: as the image's USER says."""
+
     snapshot: Snapshot | str | None
     """The snapshot, or its id, that the workspace and home start from; None: they start empty."""
 

@@ -24,6 +24,7 @@ from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_
 from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.images.settings import ImageSettings
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
@@ -63,17 +64,18 @@ class Neighbours:
 
 
 @asynccontextmanager
-async def living(way: str) -> AsyncGenerator[Neighbours]:
-    """Start two neighbours in one way, and check that nothing of them is left."""
+async def living(way: str, image: str = "", store: Path | None = None) -> AsyncGenerator[Neighbours]:
+    """Start two neighbours in one way, and check that nothing of them is left; `image` of `store` is their root."""
     paths = MeshPaths(f"walls-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     paths.make()
     facts = {"way": way} if "way" in BubblewrapSettings.model_fields else {}
-    settings = BubblewrapSettings.model_validate({"paths": paths, "ends_with_driver": True, **facts})
+    images = ImageSettings(images=store)
+    settings = BubblewrapSettings.model_validate({"paths": paths, "ends_with_driver": True, "images": images, **facts})
     try:
         async with open_driver(settings) as driver:
             async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="filesystem")):
                 pass
-            one, two = [await _make(driver, paths, name) for name in ("one", "two")]
+            one, two = [await _make(driver, paths, name, image) for name in ("one", "two")]
             yield Neighbours(driver, paths, one, two)
     finally:
         await sweep_state(paths)
@@ -81,8 +83,9 @@ async def living(way: str) -> AsyncGenerator[Neighbours]:
             remove_tree(folder)
 
 
-async def _make(driver: Driver, paths: MeshPaths, name: str) -> pb.RuntimeSandbox:
-    spec = sandbox_pb2.SandboxSpec(template="filesystem")
+async def _make(driver: Driver, paths: MeshPaths, name: str, image: str) -> pb.RuntimeSandbox:
+    root = True if image else None
+    spec = sandbox_pb2.SandboxSpec(template="filesystem", image=image, root=root)
     request = pb.CreateSandboxRequest(sandbox_id=name, mesh_id=paths.mesh_id, spec=spec)
     return (await driver.create_sandbox(request)).sandbox
 

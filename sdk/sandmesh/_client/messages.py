@@ -23,6 +23,8 @@ T = TypeVar("T")
 _LONGEST_SECONDS = 315_576_000_000
 """What a Duration of protobuf holds: 10,000 years."""
 
+_LONGEST_IMAGE = 1024
+
 _WORDS: dict[int, Literal["none", "public", "hosts"]] = {
     sandbox_pb2.NETWORK_MODE_NONE: "none",
     sandbox_pb2.NETWORK_MODE_PUBLIC: "public",
@@ -138,8 +140,24 @@ def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
         volumes=_read_texts("volumes", options.get("volumes"), _check_volume),
         snapshot_id=_write_snapshot(options.get("snapshot")),
         secrets=write_secrets(options.get("secrets"), options.get("env")),
+        image=_read_image(options.get("image")),
+        root=_read_root(options.get("root")),
         browser_profile="" if options.get("profile") is None else read_name("profile", options.get("profile")),
     )
+
+
+def _read_image(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value or len(value) > _LONGEST_IMAGE or not value.isprintable():
+        raise _refuse("image", "is the name of an image, like python:3.12-slim", value)
+    return value
+
+
+def _read_root(value: object) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise _refuse("root", "is True, False or None", value)
+    return value
 
 
 def _write_path(what: str, value: object) -> str:

@@ -39,6 +39,7 @@ class DefinitionFields(TypedDict, total=False):
     requirements: Sequence[str] | None
     environments: Mapping[str, Any] | None
     scratch: Sequence[str] | None
+    root: bool | None
 
 
 def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
@@ -69,7 +70,14 @@ def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition
         requirements=_names("requirements", "names of Python packages", fields.get("requirements")),
         environments=write_environments(fields.get("environments")),
         scratch=_names("scratch", "directories", fields.get("scratch")),
+        root=_flag("root", fields.get("root")),
     )
+
+
+def _flag(what: str, value: object) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise InvalidArgument(f"{what} must be true or false, not {value!r}", {"argument": what})
+    return value
 
 
 def _names(what: str, kind: str, names: object) -> Sequence[str]:

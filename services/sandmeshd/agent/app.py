@@ -182,7 +182,7 @@ def _tools(
         confine = import_module("sandmeshd.agent.files.confinement")
         workspace = confine.Workspace(config.workspace, config.granted_paths)
         files = import_module("sandmeshd.agent.files.service").FileService(
-            workspace, config.max_file_bytes, config.home
+            workspace, config.max_file_bytes, config.home, config.image_changes
         )
         ports = import_module("sandmeshd.agent.network.exposed_ports").Exposures()
         own = import_module("sandmeshd.agent.tools.template_tools").OwnTools(

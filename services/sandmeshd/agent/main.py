@@ -3,7 +3,8 @@
 With `--become [UID,PATH...]` it becomes that uid, which owns those directories. With `--zygote-fd N` it is the zygote
 of such processes. With `--container DIR`, instead of the other options, it is PID 1 of a container: see
 sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network; with `--born DIR` its files come from
-there and its volumes are empty; with `--waits LINE` that is its configuration.
+there and its volumes are empty; with `--waits LINE` that is its configuration. With `--image-root JSON` it makes a root
+of an image and starts PID 1 there, which has `--image JSON`: see sandmeshd.agent.boot.image.
 
 It forks the process that becomes the zygote before it imports or reads anything: one thread and no secret.
 """
@@ -35,7 +36,9 @@ def main() -> None:
         _skip_ssl()
         _skip_slow_protobuf()
         import_module("sandmeshd.agent.boot.zygote").run(int(options["--zygote-fd"]))
-    configured = False
+    if "--image-root" in options:
+        import_module("sandmeshd.agent.boot.image.root").run(options["--image-root"])
+    configured, account = False, None
     # An agent that waits needs it for its birth, and may have to serve with it then.
     needs_ssl = "--waits" in options
     if "--container" in options:
@@ -45,7 +48,11 @@ def main() -> None:
     else:
         if "--become" in options:
             isolation.settle(*json.loads(options["--become"]))
-        control = fork_zygote([int(fd) for fd in options.get("--cgroup-fds", "").split(",") if fd])
+        cgroup_fds = [int(fd) for fd in options.get("--cgroup-fds", "").split(",") if fd]
+        if "--image" in options:
+            control, account = _enter_image(options, cgroup_fds)
+        else:
+            control = fork_zygote(cgroup_fds)
     if "--tls" not in options and not needs_ssl:
         _skip_ssl()
     _skip_slow_protobuf()
@@ -54,10 +61,24 @@ def main() -> None:
     gc.enable()
     memory, life = int(options.get("--memory-fd", -1)), int(options.get("--life-fd", -1))
     descriptors = service.Descriptors(int(options["--config-fd"]), int(options["--ready-fd"]), memory, life)
-    code: int = service.serve(descriptors, control, zygote_configured=configured)
+    code: int = service.serve(descriptors, control, zygote_configured=configured, account=account)
     sys.stderr.flush()
     # The end of PID 1 ends all processes: worker threads are not waited for.
     os._exit(code)
+
+
+def _enter_image(options: dict[str, str], cgroup_fds: list[int]) -> tuple[Any, Any]:
+    """Fork the process that becomes the zygote in an image, and become user code's account."""
+    entry: Any = import_module("sandmeshd.agent.boot.image.entry")
+    try:
+        image = entry.Entry(options["--image"])
+        account = image.account()
+        control = fork_zygote(cgroup_fds, account=account, processes=image.processes)
+        entry.become(account)
+    except (OSError, ValueError) as error:
+        os.write(int(options["--ready-fd"]), json.dumps({"error": str(error)}).encode() + b"\n")
+        os._exit(1)
+    return control, account
 
 
 def _skip_ssl() -> None:

@@ -100,18 +100,15 @@ def settings_for(settings: MeshSettings, name: str, cls: type[Own]) -> Own:
     Raises:
         InvalidArgument: One does not fit; the message names setting and driver.
     """
-    return validate(
-        "driver",
-        name,
-        cls,
-        settings.drivers,
-        {
-            "paths": settings.paths,
-            "node_id": settings.node_id,
-            "ends_with_driver": settings.ephemeral,
-            "own_workspaces": settings.ephemeral,
-        },
-    )
+    of_mesh: dict[str, Any] = {
+        "paths": settings.paths,
+        "node_id": settings.node_id,
+        "ends_with_driver": settings.ephemeral,
+        "own_workspaces": settings.ephemeral,
+    }
+    if "images" in cls.model_fields:
+        of_mesh["images"] = settings.image_store
+    return validate("driver", name, cls, settings.drivers, of_mesh)
 
 
 def plain_values(settings: MeshSettings) -> list[tuple[Variable, Any]]:

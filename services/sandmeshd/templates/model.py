@@ -159,6 +159,9 @@ class Template(BaseModel):
     data: str = Field(default="", pattern=r"^[a-z0-9_-]*$")
     """Data of its environments that the administrator gives (`sandmesh training prepare`), by name; empty for none."""
 
+    root: bool | None = None
+    """Whether its sandboxes' processes are root in their image where a request does not say; None: as its USER says."""
+
     scratch: tuple[ScratchDirectory, ...] = Field(default=(), max_length=MOST_SCRATCH)
     """Directories at the root where its sandboxes have file systems in memory of their own."""
 

@@ -60,6 +60,7 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "on_demand": imaged.on_demand or bool(definition.requirements),
         "environments": {**imaged.environments, **parent.environments, **_environments(definition)},
         "data": imaged.data or parent.data,
+        "root": definition.root if definition.HasField("root") else parent.root,
         "scratch": _scratch(definition, (*imaged.scratch, *parent.scratch)),
     }
     try:

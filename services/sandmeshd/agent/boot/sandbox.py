@@ -6,7 +6,6 @@ directories, hides those of others, has the template process start user code's f
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sandmeshd.agent.boot import service
+from sandmeshd.agent.boot import loopback, service
 from sandmeshd.agent.processes.namespaces import control_sockets
 from sandmeshd.agent.userland.core import isolation, syscalls
 from sandmeshd.agent.userland.core.template_process import FURNISHED, NAMESPACES
@@ -29,7 +28,6 @@ _OTHERS = (
     | syscalls.CLONE_NEWNET
     | syscalls.CLONE_NEWCGROUP
 )
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 SPAWNED = struct.Struct("=ii")
 """The record that a sandbox was spawned: the pid that the zygote forked, and that of the sandbox's PID 1."""
 
@@ -142,7 +140,7 @@ def _mount(view: View, mounts: SandboxMounts) -> None:
     for directory in view.hidden:
         isolation.make_read_only(directory, syscalls.MS_NOSUID | syscalls.MS_NODEV)
     isolation.hide(str(Path(view.hidden[-1]).parent))
-    _bring_loopback_up()
+    loopback.bring_up()
     os.chdir("/")
 
 
@@ -160,14 +158,6 @@ def _mount_disk(size: int, directories: list[str]) -> None:
 def _link(source: str, target: str) -> None:
     Path(target).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     Path(target).symlink_to(source)
-
-
-def _bring_loopback_up() -> None:
-    # struct ifreq: a name of 16 bytes, then flags in a union of 24. See netdevice(7).
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sH22x", b"lo", 0)
-        (flags,) = struct.unpack("16xH22x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | _IFF_UP))
 
 
 def _start_user_side(descriptors: Descriptors, template_process: int, uid: int) -> socket.socket:

@@ -18,7 +18,9 @@ from google.protobuf.message import DecodeError
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmeshd.agent.app import configure_zygote, open_agent
+from sandmeshd.agent.boot.image.entry import complete
 from sandmeshd.agent.processes.memory import Memory
+from sandmeshd.agent.userland.core.account import Account
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,21 @@ class Descriptors:
     """A pipe that closes with the driver, where the configuration's own pipe does not."""
 
 
-def serve(descriptors: Descriptors, control: socket.socket, *, zygote_configured: bool = False) -> int:
-    """Serve until the driver closes its pipe, a SIGTERM or the loss of the zygote. Returns: the exit code."""
+def serve(
+    descriptors: Descriptors,
+    control: socket.socket,
+    *,
+    zygote_configured: bool = False,
+    account: Account | None = None,
+) -> int:
+    """Serve until the driver closes its pipe, a SIGTERM or the loss of the zygote; `account` is an image's.
+
+    Returns: the exit code.
+    """
     try:
         config = _read_config(descriptors.config)
+        if account is not None:
+            complete(config, account)
         memory = _memory(config, descriptors)
         if descriptors.life >= 0:
             os.dup2(descriptors.life, descriptors.config, inheritable=False)

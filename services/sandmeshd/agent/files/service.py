@@ -12,7 +12,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Service
-from sandmeshd.agent.files import archives, changes, entries, snapshots
+from sandmeshd.agent.files import archives, changes, entries, image_changes, snapshots
 from sandmeshd.agent.files.arguments import Arguments, read_arguments, write_line
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.content import FileReader, FileWriter
@@ -34,16 +34,20 @@ from sandmeshd.agent.files.requests import (
 from sandmeshd.agent.files.streams import InputReader, Threads, pump, put, unless_stopped
 from sandmeshd.agent.files.watch import Watcher
 
+_WORKSPACE = "/workspace"
+"""The sandbox's own directory in images, whose working directory may be another."""
 A = TypeVar("A", bound=Arguments)
 
 
 class FileService:
     """Runs calls on files of a workspace; the largest file that may be written is in bytes, 0 for any.
 
-    `home` is the path of what is saved and restored with it; empty where there is none.
+    `home` is the path of what is saved and restored with it; empty where there is none. Where the root is an image,
+    what was changed of it, in the directory `changes`, is saved and restored instead.
     """
 
-    def __init__(self, workspace: Workspace, most: int, home: str = "") -> None:
+    def __init__(self, workspace: Workspace, most: int, home: str = "", changes: str = "") -> None:
+        self._changes = changes
         self._workspace = workspace
         self._home = home
         self._most = most
@@ -117,10 +121,16 @@ class FileService:
 
     async def _save(self, request: Save, call: Call) -> Outcome:
         call.started()
-        await pump(call, self._threads, snapshots.saved(self._workspace, self._home, lambda: call.followed))
+        if self._changes:
+            pieces = image_changes.saved(self._changes, _WORKSPACE, lambda: call.followed)
+        else:
+            pieces = snapshots.saved(self._workspace, self._home, lambda: call.followed)
+        await pump(call, self._threads, pieces)
         return Outcome()
 
     async def _restore(self, request: Restore, call: Call) -> Outcome:
+        if self._changes:
+            return await self._feed_input(call, partial(image_changes.restored, _WORKSPACE))
         return await self._feed_input(call, partial(snapshots.restored, self._workspace, self._home))
 
     async def _watch(self, request: Watch, call: Call) -> Outcome:

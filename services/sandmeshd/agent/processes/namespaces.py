@@ -19,6 +19,8 @@ TYPE_CHECKING = False  # as in syscalls; pathlib is as slow
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+    from sandmeshd.agent.userland.core.account import Account
+
 PROGRAM = os.path.join(os.path.dirname(os.path.dirname(__file__)), "userland", "__main__.py")  # noqa: PTH118, PTH120
 LARGEST_MESSAGE = 1 << 20
 
@@ -31,8 +33,13 @@ def control_sockets() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-def fork_zygote(cgroup_fds: list[int], config: bytes = b"") -> socket.socket:
+def fork_zygote(
+    cgroup_fds: list[int], config: bytes = b"", account: Account | None = None, processes: int = 0
+) -> socket.socket:
     """Fork the process that becomes the zygote and return the socket to it.
+
+    Where the root is an image its user namespace has all ids, it becomes the `account`, and no more than so many
+    `processes` of all users together run there.
 
     Without `config`, which `zygote_config` returns, it waits for that on the socket. It alone keeps `cgroup_fds`,
     the files through which its children enter user code's control group.
@@ -40,7 +47,7 @@ def fork_zygote(cgroup_fds: list[int], config: bytes = b"") -> socket.socket:
     ours, theirs = control_sockets()
     if os.fork() == 0:
         ours.close()
-        _run_child(theirs, cgroup_fds, config)
+        _run_child(theirs, cgroup_fds, config, account, processes)
     theirs.close()
     for fd in cgroup_fds:
         os.close(fd)
@@ -53,7 +60,9 @@ def zygote_config(python: str, environment: dict[str, str], hidden: str, seccomp
     return json.dumps({**config, "seccomp": base64.b64encode(seccomp).decode()}).encode()
 
 
-def _run_child(control: socket.socket, cgroup_fds: list[int], message: bytes) -> NoReturn:
+def _run_child(
+    control: socket.socket, cgroup_fds: list[int], message: bytes, account: Account | None, processes: int
+) -> NoReturn:
     try:
         _prepare(control, cgroup_fds)
         config = json.loads(message or control.recv(LARGEST_MESSAGE) or "null")
@@ -61,9 +70,12 @@ def _run_child(control: socket.socket, cgroup_fds: list[int], message: bytes) ->
             users.pass_on_capabilities()
             isolation.restrict(base64.b64decode(config["seccomp"]))
             _become_zygote(control, ["container_zygote", str(config["user"])], cgroup_fds, config)
-        if config is not None and isolation.enter_nested_namespaces() == 0:
+        if config is not None and account is not None:
+            account.limit_namespace(processes)
+        if config is not None and isolation.enter_nested_namespaces(whole=account is not None) == 0:
             isolation.hide(config["hidden"])
-            isolation.give_up_privileges(base64.b64decode(config["seccomp"]))
+            settle = account.settle if account is not None else isolation.give_up_privileges
+            settle(base64.b64decode(config["seccomp"]))
             _become_zygote(control, ["zygote"], cgroup_fds, config)
     except (OSError, ValueError) as error:
         control.send(json.dumps({"error": f"user code's namespaces could not be created: {error}"}).encode())

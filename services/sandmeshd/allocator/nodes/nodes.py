@@ -123,7 +123,7 @@ class Nodes:
         """
         few = self._draw(spec) if drawn else []
         nodes = few or await self._with_template(await self._of_driver(spec.driver), spec.template)
-        nodes = _with_directories(_with_ports(nodes, spec.port_count), spec)
+        nodes = _with_images(_with_directories(_with_ports(nodes, spec.port_count), spec), spec)
         nodes = _with_devices(_with_secrets(nodes, bool(spec.secrets)), spec.template)
         nodes = _same_version(_in_rotation(await self.preparations.prepared(nodes, spec.template)), spec.template)
         driver = nodes[0].info.name if nodes[0].info else ""
@@ -138,7 +138,7 @@ class Nodes:
         """Return some of many nodes, alike, where a create can start at once; none where all are to be looked at."""
         first = next((node for node in self._nodes if self._serves(node, spec)), None)
         template = first.template(spec.template) if first else None
-        special = spec.snapshot_id or spec.workspace_dir or spec.volumes or spec.secrets
+        special = spec.snapshot_id or spec.workspace_dir or spec.volumes or spec.secrets or spec.image
         if first is None or first.info is None or template is None or special:
             return []
         driver = first.info.name
@@ -275,6 +275,20 @@ def _with_directories(nodes: list[Node], spec: sandbox_pb2.SandboxSpec) -> list[
         if not nodes:
             fix = "drop them, choose another driver, or set SANDMESH_VOLUMES to a directory that all nodes share"
             raise CapabilityMissing(f"no node has volumes: {fix}", {"needs": "volumes", "fix": fix})
+    return nodes
+
+
+def _with_images(nodes: list[Node], spec: sandbox_pb2.SandboxSpec) -> list[Node]:
+    needs = [name for name, wanted in (("images", bool(spec.image)), ("root", spec.root)) if wanted]
+    for name in needs:
+        found = [node for node in nodes if node.info and getattr(node.info.capabilities, name)]
+        if not found:
+            driver = nodes[0].info.name if nodes[0].info else "?"
+            what = "a root of any image" if name == "images" else "root inside sandboxes"
+            fix = "`sandmesh doctor` says what the bubblewrap driver lacks here, or choose another driver"
+            message = f"the driver {driver} has not {what}: {fix}"
+            raise CapabilityMissing(message, {"needs": name, "fix": fix})
+        nodes = found
     return nodes
 
 

@@ -23,6 +23,7 @@ def read_clients(environment: Mapping[str, str]) -> dict[str, object]:
         "pip_index_url": pip.get("index-url", ""),
         "pip_extra_index_urls": tuple(pip.get("extra-index-url", "").split()),
         "npm_registry": _read_npm(environment),
+        "apt_urls": tuple(dict.fromkeys(read_apt(Path("/etc/apt")))),
         "docker_url": environment.get("DOCKER_HOST", ""),
         "docker_certificates": _docker_certificates(environment),
     }
@@ -95,6 +96,20 @@ def _npm_line(path: Path) -> str:
         if found and name.strip() == "registry":
             return value.strip().strip("\"'")
     return ""
+
+
+def read_apt(folder: Path) -> Iterator[str]:
+    """Yield the archives of sources.list(5), in either format, that are reached over HTTP."""
+    more = (path for path in (folder / "sources.list.d").glob("*") if path.suffix in (".list", ".sources"))
+    for path in (folder / "sources.list", *sorted(more)):
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in lines:
+            kind, _, rest = line.strip().partition(":" if path.suffix == ".sources" else " ")
+            if kind in ("URIs", "deb"):
+                yield from (word.rstrip("/") for word in rest.split() if word.startswith(("http://", "https://")))
 
 
 def _home(environment: Mapping[str, str]) -> Path:

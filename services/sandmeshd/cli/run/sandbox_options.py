@@ -47,6 +47,14 @@ class SandboxOptions:
         str | None,
         typer.Option(help="A directory of the mesh's machine as the workspace; it is kept.", metavar="DIRECTORY"),
     ] = None
+    image: Annotated[
+        str | None,
+        typer.Option(help="The image that is its root: a name, oci:DIR or docker-archive:FILE.", metavar="IMAGE"),
+    ] = None
+    root: Annotated[
+        bool | None,
+        typer.Option("--root/--no-root", help="Whether its processes are root in the image; else as its USER says."),
+    ] = None
     snapshot: Annotated[
         str | None,
         typer.Option(help="The snapshot to start from: see `sandmesh snapshot ls`.", metavar="SNAPSHOT"),
@@ -65,6 +73,8 @@ class SandboxOptions:
             network=self.network or None,
             secrets={name: {"hosts": hosts.split(",")} for name, hosts in parse_pairs(self.secret).items()},
             workspace_dir=self.workspace_dir,
+            image=self.image,
+            root=self.root,
             snapshot=self.snapshot,
             profile=self.profile,
         )

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.bubblewrap.arguments import SOCKETS
+from sandmeshd.drivers.bubblewrap.images.source import directory_of, variables
+from sandmeshd.drivers.bubblewrap.images.start import CHANGES
 from sandmeshd.drivers.bubblewrap.requirements import enforced, hard_limit
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.images.image import ImageConfig
 from sandmeshd.templates import Template
 
 
@@ -24,9 +27,16 @@ def new_record(
 
 
 def agent_config(
-    record: Record, template: Template, user_filter: bytes, settings: BubblewrapSettings
+    record: Record,
+    template: Template,
+    user_filter: bytes,
+    settings: BubblewrapSettings,
+    image: ImageConfig | None = None,
 ) -> agent_pb2.AgentConfig:
-    """Return the configuration of a sandbox's agent; what enforces its network grant is added to the record."""
+    """Return the configuration of a sandbox's agent; what enforces its network grant is added to the record.
+
+    `image` is what the image that is its root says, if it has one.
+    """
     sandbox = record.sandbox
     config = shared.agent_config(sandbox, SOCKETS, template)
     config.fencing_token = record.fencing_token
@@ -34,6 +44,10 @@ def agent_config(
     config.ends_with_driver = settings.ends_with_driver
     config.max_processes = sandbox.spec.limits.pids or _at_most_hard(resource.RLIMIT_NPROC, shared.PROCESSES)
     config.hidden_directory = SOCKETS
+    if image is not None:
+        config.environment.clear()
+        config.environment.update(variables(image, template, sandbox.spec))
+        config.workspace, config.home, config.image_changes = directory_of(image), "", CHANGES
     shared.let_out(sandbox, config, template, settings.egress)
     return config
 

@@ -18,6 +18,11 @@ from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
 from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 from sandmeshd.drivers.bubblewrap.identity import Leases, release, sandbox_identity
+from sandmeshd.drivers.bubblewrap.images.environment import ImageEnvironments
+from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
+from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
+from sandmeshd.drivers.bubblewrap.images.source import ImageSource
+from sandmeshd.drivers.bubblewrap.images.start import ImageStarter
 from sandmeshd.drivers.bubblewrap.log_trim import trim_logs
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -33,10 +38,11 @@ from sandmeshd.drivers.egress import Outlet, Resolver
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import Step
 from sandmeshd.drivers.node.interpreter import choose_interpreter
+from sandmeshd.drivers.node.portable_python import PortablePython
 from sandmeshd.drivers.node.processes import end
 from sandmeshd.drivers.node.records import Folder, Folders
 from sandmeshd.drivers.node.removal import discard, finish_removals
-from sandmeshd.drivers.node.seccomp import build_filters
+from sandmeshd.drivers.node.seccomp import Filters, build_filters
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
 
@@ -69,7 +75,8 @@ async def open_driver(
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))
     zygote_starter = ZygoteStarter(settings, Zygotes(settings, view, filters.agent), groups, leases)
     modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups, leases), zygote_starter)
-    driver = BubblewrapDriver(settings, builds, modes, Probe(view, filters.agent), filters.user)
+    images = await asyncio.to_thread(_open_images, settings, view, filters, groups)
+    driver = BubblewrapDriver(settings, builds, modes, Probe(view, filters.agent), filters.user, images)
     await driver.adopt()
     watching = [asyncio.create_task(driver.watch_places())]
     watching.append(asyncio.create_task(trim_logs(settings.paths.sandboxes)))
@@ -80,6 +87,14 @@ async def open_driver(
         for task in watching:
             task.cancel()
         await driver.close()
+
+
+def _open_images(settings: BubblewrapSettings, view: View, filters: Filters, groups: Groups) -> ImageSandboxes:
+    ranges = IdRanges(settings)
+    cache = settings.paths.cache
+    environments = ImageEnvironments(cache, PortablePython(cache, view.interpreter))
+    starter = ImageStarter(settings, filters.image_agent, groups, ranges, environments)
+    return ImageSandboxes(settings, ImageSource(settings), starter, ranges, filters.image_user)
 
 
 async def open_view(settings: BubblewrapSettings) -> View:

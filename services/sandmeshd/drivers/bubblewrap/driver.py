@@ -12,6 +12,8 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.bubblewrap.agent_config import agent_config, new_record
 from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.identity import release
+from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
+from sandmeshd.drivers.bubblewrap.images.source import image_of
 from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, resume
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.requirements import NAME, capabilities, check, group_limits, starts_alone
@@ -29,7 +31,10 @@ from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.process_driver import ProcessDriver
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder
+from sandmeshd.drivers.snapshots.snapshots import IMAGE
+from sandmeshd.images.image import ImageConfig
 from sandmeshd.runtime.full_disk import full_disk_explained
+from sandmeshd.templates import Template
 from sandmeshd.tenants.shares import tenant_of
 
 
@@ -39,9 +44,16 @@ class BubblewrapDriver(ProcessDriver):
     name = NAME
 
     def __init__(
-        self, settings: BubblewrapSettings, builds: TemplateBuilds, modes: StartModes, probe: Probe, user_filter: bytes
+        self,
+        settings: BubblewrapSettings,
+        builds: TemplateBuilds,
+        modes: StartModes,
+        probe: Probe,
+        user_filter: bytes,
+        images: ImageSandboxes,
     ) -> None:
         super().__init__(settings)
+        self._images = images
         self._settings = settings
         self._builds = builds
         self._modes = modes
@@ -55,7 +67,12 @@ class BubblewrapDriver(ProcessDriver):
             name=NAME,
             node_id=self._settings.node_id,
             runtime_version=f"{await self._probe.version()} ({self._modes.describe()})",
-            capabilities=capabilities(self._modes.groups.enforceable, volumes=self._settings.volumes_root is not None),
+            capabilities=capabilities(
+                self._modes.groups.enforceable,
+                volumes=self._settings.volumes_root is not None,
+                images=self._images.able,
+                root=self._images.root_able,
+            ),
             templates=self._builds.describe(),
             troubles=lacks_room(self._settings.paths),
         )
@@ -70,8 +87,15 @@ class BubblewrapDriver(ProcessDriver):
 
     async def _create(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         await self._probe.version()
+        template = self._builds.template(request.spec.template)
         with full_disk_explained(self._settings.paths.sandboxes):
-            plan = self._plan(folder, request)
+            self._images.check_name(request.spec, self._builds.names)
+            reference = image_of(request.spec, template) or self._snapshots.image_of(request.spec)
+            if reference:
+                return await self._create_from_image(folder, request, template, reference)
+            self._images.check_root(request.spec)
+            self._snapshots.check(request.spec)
+            plan = self._plan(folder, request, template)
             with (
                 opened(request.spec, self._settings.workspace_rules) as workspace,
                 opened_volumes(request.spec, self._settings.volumes_root, self._settings.volumes_uid) as volumes,
@@ -88,14 +112,35 @@ class BubblewrapDriver(ProcessDriver):
                     await to_the_end(self._remove(folder))
                     raise
 
-    def _plan(self, folder: Folder, request: pb.CreateSandboxRequest) -> Plan:
-        template = self._builds.template(request.spec.template)
+    async def _create_from_image(
+        self, folder: Folder, request: pb.CreateSandboxRequest, template: Template, reference: str
+    ) -> pb.RuntimeSandbox:
+        async with self._images.held(request.spec, reference, template) as (image, root):
+            facts = self._images.describe(image, root)
+            self._snapshots.check(request.spec, facts[IMAGE])
+            plan = self._plan(folder, request, template, image.config)
+            await self._remove(folder)
+            try:
+                plan.record.sandbox.enforced.update(facts)
+                lifetime = await self._images.start(plan, root)
+                return await self._follow(folder, plan.record, lifetime)
+            except BaseException:
+                await to_the_end(self._remove(folder))
+                raise
+
+    def _plan(
+        self,
+        folder: Folder,
+        request: pb.CreateSandboxRequest,
+        template: Template,
+        image: ImageConfig | None = None,
+    ) -> Plan:
         groups = self._modes.groups.enforceable
         check(request, groups)
-        self._snapshots.check(request.spec)
         mounts = self._builds.mounts(template, folder, request.spec.limits)
         record = new_record(request, folder, self._settings, groups)
-        config = agent_config(record, template, self._user_filter, self._settings)
+        user_filter = self._user_filter if image is None else self._images.user_filter
+        config = agent_config(record, template, user_filter, self._settings, image)
         limits, variables = group_limits(request.spec.limits), shared_variables(template)
         owner = tenant_of(request.record_labels)
         return Plan(folder, record, mounts, config, limits, variables, owner, starts_alone(template))
@@ -106,6 +151,7 @@ class BubblewrapDriver(ProcessDriver):
 
     async def _release(self, folder: Folder) -> None:
         await release(folder)
+        self._images.release(folder)
 
     async def _observe(self, folder: Folder) -> pb.RuntimeSandbox | None:
         sandbox = await super()._observe(folder)
@@ -157,4 +203,5 @@ class BubblewrapDriver(ProcessDriver):
                 task.cancel()
             if self._prewarming:
                 await asyncio.wait(set(self._prewarming))
+            await self._images.close()
             await self._modes.close()

@@ -93,12 +93,12 @@ class ExecStarter:
             uid_map = stack.enter_context(closing(UidMap(self._settings, wanted=lease.is_subordinate)))
             config.fill(encode_config(plan.config))
             pipes = (config.reader, ready.writer)
-            async with _ended_on_error(plan.folder, self._spawn(plan, pipes, group, lease, uid_map.theirs())):
+            async with ended_on_error(plan.folder, self._spawn(plan, pipes, group, lease, uid_map.theirs())):
                 config.close_reader()
                 ready.close_writer()
                 uid_map.close_theirs()
                 await self._map(plan.folder, uid_map)
-                await self._wait_for_agent(plan.folder, ready.reader)
+                await wait_for_agent(plan.folder, ready.reader, self._settings.start_timeout)
             return config.detach_writer() if self._settings.ends_with_driver else None
 
     async def _map(self, folder: Folder, uid_map: UidMap) -> None:
@@ -124,14 +124,20 @@ class ExecStarter:
             arguments = sandbox_arguments(view, plan.mounts, descriptors, self._settings.ends_with_driver, uid)
             return launch([*(group.join_command() if group else []), *arguments], output, descriptors.all())
 
-    async def _wait_for_agent(self, folder: Folder, reader: int) -> None:
-        try:
-            async with asyncio.timeout(self._settings.start_timeout):
-                message = parse(await read_object(reader))
-        except TimeoutError:
-            raise failed(folder, f"its agent did not listen within {self._settings.start_timeout:g} s") from None
-        if message.get("ready") is not True:
-            raise failed(folder, str(message.get("error") or "its agent ended at once"))
+
+async def wait_for_agent(folder: Folder, reader: int, seconds: float) -> None:
+    """Return when a sandbox's agent says at the other end of a pipe that it listens.
+
+    Raises:
+        SandboxStartFailed: It does not within so many seconds, or says why it cannot.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            message = parse(await read_object(reader))
+    except TimeoutError:
+        raise failed(folder, f"its agent did not listen within {seconds:g} s") from None
+    if message.get("ready") is not True:
+        raise failed(folder, str(message.get("error") or "its agent ended at once"))
 
 
 def note_uid(record: Record, uid: int) -> None:
@@ -181,7 +187,7 @@ def launch(arguments: list[str], output: int, pass_fds: tuple[int, ...]) -> int:
 
 
 @asynccontextmanager
-async def _ended_on_error(folder: Folder, monitor: int) -> AsyncGenerator[None]:
+async def ended_on_error(folder: Folder, monitor: int) -> AsyncGenerator[None]:
     """End a sandbox and its monitor if the block fails or is cancelled."""
     try:
         yield

@@ -98,7 +98,7 @@ class Leases:
             make_private(default_runtime_directory(), 0o711 if os.geteuid() == 0 else 0o700)
             make_private(_directory(), 0o700)
             for file in _directory().iterdir():
-                _remove_unlocked(file)
+                remove_unlocked(file)
 
     def shared(self) -> Lease:
         """Return the uid of the mesh that its sandboxes share."""
@@ -115,7 +115,7 @@ class Leases:
         first = random.randrange(len(self._range))  # noqa: S311 - which one is not a secret
         for number in range(len(self._range)):
             uid = self._range[(first + number) % len(self._range)]
-            lock = _lock(_directory() / str(uid))
+            lock = lock_file(_directory() / str(uid))
             if lock is not None:
                 return Lease(uid, uid, lock)
         fix = f"release sandboxes, or widen {SETTING}"
@@ -128,14 +128,14 @@ async def release(folder: Folder) -> None:
     """Remove what a sandbox without processes has outside of its folder: its control groups, and its uid's file."""
     await remove_groups(folder)
     with suppress(FileNotFoundError, NotADirectoryError):
-        _remove_unlocked(_directory() / str(folder.workspace.stat().st_uid))
+        remove_unlocked(_directory() / str(folder.workspace.stat().st_uid))
 
 
 def _directory() -> Path:
     return default_runtime_directory() / LEASES
 
 
-def _lock(file: Path) -> int | None:
+def lock_file(file: Path) -> int | None:
     """Lock a file, which is made where it is not there, for as long as any copy of the returned descriptor is open.
 
     Returns: None if somebody else has it.
@@ -154,13 +154,14 @@ def _lock(file: Path) -> int | None:
         os.close(descriptor)
 
 
-def _remove_unlocked(file: Path) -> None:
-    if file.exists() and (lock := _lock(file)) is not None:
+def remove_unlocked(file: Path) -> None:
+    """Remove a lock's file, unless somebody has the lock."""
+    if file.exists() and (lock := lock_file(file)) is not None:
         file.unlink(missing_ok=True)
         os.close(lock)
 
 
-def check_range(uids: range, shared: int, directory: Path = Path("/etc")) -> None:
+def check_range(uids: range, shared: int, directory: Path = Path("/etc"), setting: str = SETTING) -> None:
     """Check that a range for sandboxes has nobody's uid or gid.
 
     Raises:
@@ -171,7 +172,7 @@ def check_range(uids: range, shared: int, directory: Path = Path("/etc")) -> Non
         taken += _entries(directory / name, subordinate=name in _SUBORDINATE)
     for theirs, whose in taken:
         if theirs.start < uids.stop and uids.start < theirs.stop:
-            fix = f"set {SETTING} to a range that nobody has, or to none"
+            fix = f"set {setting} to a range that nobody has, or to none"
             message = f"the uids for sandboxes, {uids.start}-{uids.stop - 1}, contain that of {whose}: {fix}"
             raise RuntimeUnavailable(message, {"fix": fix})
 

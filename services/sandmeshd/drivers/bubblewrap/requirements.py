@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.api import requirements
 from sandmeshd.drivers.api.templates import check_settings, unknown_settings
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import GroupLimits
@@ -22,7 +21,9 @@ MEMORY = "tmpfs"
 """What enforces a limit of the disk: the workspace is then a file system in memory of that size."""
 
 
-def capabilities(groups: Mapping[str, str], *, volumes: bool = True) -> pb.Capabilities:
+def capabilities(
+    groups: Mapping[str, str], *, volumes: bool = True, images: bool = True, root: bool = True
+) -> pb.Capabilities:
     """Return the driver's capabilities, where control groups enforce `groups`."""
     return pb.Capabilities(
         limits={"pids": "rlimit", "file": "rlimit", "disk": MEMORY, **groups},
@@ -32,6 +33,8 @@ def capabilities(groups: Mapping[str, str], *, volumes: bool = True) -> pb.Capab
         workspace_dir=True,
         volumes=volumes,
         isolation="namespaces",
+        images=images,
+        root=root,
     )
 
 
@@ -51,7 +54,7 @@ def group_limits(limits: sandbox_pb2.Limits) -> GroupLimits:
 
 def supports(template: Template) -> bool:
     """Return whether this driver can run a template's sandboxes at all."""
-    return template.image_is_shipped and not unknown_settings(template, _KNOWN)
+    return not unknown_settings(template, _KNOWN)
 
 
 def starts_alone(template: Template) -> bool:
@@ -63,14 +66,8 @@ def check_template(template: Template) -> None:
     """Check that this driver can make a template's sandboxes at all.
 
     Raises:
-        CapabilityMissing: It has an image, or a setting that this driver does not support; the facts have the fix.
+        CapabilityMissing: It has a setting that this driver does not support; the facts have the fix.
     """
-    if not template.image_is_shipped:
-        fix = (
-            "name a shipped one (runtime-sandbox-base, runtime-sandbox-filesystem) or choose a driver that runs images"
-        )
-        message = f"the bubblewrap driver does not run images, such as {template.image!r} of {template.name!r}: {fix}"
-        raise CapabilityMissing(message, {"needs": "image", "fix": fix, "template": template.name})
     check_settings(template, NAME, _KNOWN)
 
 

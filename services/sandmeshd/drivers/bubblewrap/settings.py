@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.node.mounts.host_directories import Rules
+from sandmeshd.images.settings import ImageSettings
 from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
@@ -18,6 +19,9 @@ SourceName: TypeAlias = Literal["auto", "host", "archive"]
 
 UIDS = "2000000000-2000065535"
 """Above what shadow-utils gives to users' containers and systemd to its own, and below the last signed number."""
+
+ROOT_UIDS = "2000131072-2065667071"
+"""Above those, for 1,000 sandboxes with images."""
 
 _MAPS = ("/proc/self/uid_map", "/proc/self/gid_map")
 
@@ -37,6 +41,13 @@ class BubblewrapSettings(DriverSettings):
     """The uids and gids on the host of which each sandbox gets one if the driver runs as root, as
     first-last; no other user may have one of them. An ordinary user's get those that /etc/subuid and /etc/subgid grant.
     `none`: all sandboxes share one."""
+
+    root_uids: str = Field(
+        default=ROOT_UIDS, pattern=r"^(none|\d{1,10}-\d{1,10})$", validation_alias="SANDMESH_ROOT_UIDS"
+    )
+    """The uids and gids on the host of which each sandbox with an image gets 65,536 if the driver runs as root, as
+    first-last; no other user may have one of them. An ordinary user's sandboxes share those that /etc/subuid and
+    /etc/subgid grant. `none`: no sandbox has an image."""
 
     way: WayName = Field(default="auto", validation_alias="SANDMESH_BUBBLEWRAP_WAY")
     """How sandboxes start: spawned by a zygote, each by its own bwrap, or (auto) by a zygote where that works."""
@@ -69,6 +80,17 @@ class BubblewrapSettings(DriverSettings):
     system_source: SourceName = Field(default="auto", validation_alias="SANDMESH_SYSTEM_SOURCE")
     """Where templates' Debian packages come from: the host's installed ones, a separate system built from Debian's
     archive, or (auto) the host's where all are installed."""
+
+    images: ImageSettings | None = Field(default=None, exclude=True)
+    """Where images are, and what they may be: the mesh's settings."""
+
+    root_sandboxes: Literal["allowed", "never"] = Field(default="allowed", validation_alias="SANDMESH_ROOT_SANDBOXES")
+    """Whether sandboxes may have root inside, where an image is their root."""
+
+    image_sandboxes: Literal["any", "pulled", "never"] = Field(
+        default="any", validation_alias="SANDMESH_IMAGE_SANDBOXES"
+    )
+    """Which images sandboxes may have: any, only those that an administrator has pulled, or none."""
 
     scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""
@@ -107,6 +129,14 @@ class BubblewrapSettings(DriverSettings):
         fix = "set SANDMESH_SANDBOX_UIDS to uids that this container has, or to none"
         message = f"the user namespace of this process has not all of the uids {self.sandbox_uids}: {fix}"
         raise RuntimeUnavailable(message, {"fix": fix})
+
+    @property
+    def root_uid_range(self) -> range:
+        """The uids of which each sandbox with an image gets 65,536; empty where there are none."""
+        uids = _parse_range(self.root_uids)
+        if os.geteuid() != 0:
+            return find_subordinate().uids if uids else uids
+        return uids if all(_has(Path(file), uids) for file in _MAPS) else range(0)
 
     @property
     def reader_uid(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +45,11 @@ class TemplateBuilds:
         self._environments: dict[str, Path] = {}
         self._infos: dict[tuple[str, bool], pb.TemplateInfo] = {}
 
+    @property
+    def names(self) -> Collection[str]:
+        """The templates' names."""
+        return self._templates.keys()
+
     def template(self, name: str) -> Template:
         """Return a template by name.
 
@@ -76,7 +81,7 @@ class TemplateBuilds:
     def standing_by(self) -> list[Template]:
         """Return the templates whose zygotes start with the driver: those that are prepared and need no own system."""
         usual = [one for one in self._templates.values() if not one.system and not one.on_demand]
-        return [one for one in usual if self.is_prepared(one)]
+        return [one for one in usual if one.image_is_shipped and self.is_prepared(one)]
 
     async def prepare(self, template: Template) -> AsyncGenerator[Step]:
         """Build what does not exist yet, yielding the progress.

@@ -14,6 +14,12 @@ log = structlog.get_logger()
 PYPI = "https://pypi.org/simple"
 NPM = "https://registry.npmjs.org/"
 
+DISTRIBUTIONS = (
+    *("deb.debian.org", "security.debian.org", "snapshot.debian.org"),
+    *("archive.ubuntu.com", "security.ubuntu.com", "ports.ubuntu.com", "dl-cdn.alpinelinux.org"),
+)
+"""The hosts of the packages of Debian, Ubuntu and Alpine: their packages are signed, so that plain HTTP does."""
+
 _FILES = {"pypi.org": "files.pythonhosted.org"}
 """Where an index keeps its files, where that is another host."""
 
@@ -23,7 +29,9 @@ _PORTS = {"http": 80, "https": 443}
 def package_hosts(indexes: PackageIndexes) -> tuple[NamedHost, ...]:
     """Return the hosts of all indexes that are reached over the network, with their ports."""
     found: dict[NamedHost, None] = {}
-    for url in (indexes.pip or PYPI, *indexes.pip_extra, indexes.npm or NPM):
+    for distribution in DISTRIBUTIONS:
+        found |= dict.fromkeys(NamedHost(distribution, port) for port in _PORTS.values())
+    for url in (indexes.pip or PYPI, *indexes.pip_extra, indexes.npm or NPM, *indexes.apt):
         parts = _remote(url)
         host = plain_host(parts.hostname or "") if parts else None
         if parts is None or host is None:

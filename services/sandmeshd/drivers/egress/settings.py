@@ -21,6 +21,10 @@ class PackageIndexes(Settings):
     pip_extra: tuple[IndexUrl, ...] = Field(default=(), validation_alias="SANDMESH_PIP_EXTRA_INDEX_URLS")
     """Further ones, as a JSON list; by default those that pip is configured with here."""
 
+    apt: tuple[IndexUrl, ...] = Field(default=(), validation_alias="SANDMESH_APT_URLS")
+    """Archives of Debian packages that the grant `packages` names besides the distributions' own, as a JSON list; by
+    default those that apt is configured with here."""
+
     npm: IndexUrl = Field(default="", validation_alias="SANDMESH_NPM_REGISTRY")
     """The npm registry that the grant `packages` names; by default the one that npm is configured with here."""
 

@@ -20,7 +20,7 @@ Made = TypeVar("Made")
 POLL_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 0.1
 ZYGOTE = "sandmesh-zygote"
-MONITORS = ("bwrap", ZYGOTE)
+MONITORS = ("bwrap", "sandmesh-root", ZYGOTE)
 """The names of what notes how a sandbox ended."""
 
 

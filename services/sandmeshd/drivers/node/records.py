@@ -77,6 +77,11 @@ class Folder:
         return self.root / "damage"
 
     @property
+    def changes(self) -> Path:
+        """What a sandbox with an image has changed of it: overlayfs's upper and work directory."""
+        return self.root / "changes"
+
+    @property
     def home(self) -> Path:
         """The home of the sandbox's user, with the packages that it installs."""
         return self.root / "home"

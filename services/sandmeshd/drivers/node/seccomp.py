@@ -64,6 +64,10 @@ class Filters:
 
     agent: bytes
     user: bytes
+    image_agent: bytes
+    """As `agent`, for a sandbox whose root is an image."""
+    image_user: bytes
+    """As `user`, for the same."""
 
 
 def build_filters() -> Filters:
@@ -76,15 +80,22 @@ def build_filters() -> Filters:
         import pyseccomp  # noqa: PLC0415 - looks for the library when it is imported
     except (ImportError, RuntimeError, OSError) as error:
         raise RuntimeUnavailable(f"seccomp filters cannot be made ({error}): {FIX}", {"fix": FIX}) from None
-    return Filters(agent=_compile(pyseccomp, nested=False), user=_compile(pyseccomp, nested=True))
+    inside = frozenset({"chroot"})
+    return Filters(
+        agent=_compile(pyseccomp, nested=False),
+        user=_compile(pyseccomp, nested=True),
+        image_agent=_compile(pyseccomp, nested=False, allowed=inside),
+        image_user=_compile(pyseccomp, nested=True, allowed=inside),
+    )
 
 
-def _compile(library: ModuleType, nested: bool) -> bytes:
+def _compile(library: ModuleType, nested: bool, allowed: frozenset[str] = frozenset()) -> bytes:
     program = library.SyscallFilter(library.ALLOW)
     program.set_attr(BAD_ARCHITECTURE, library.ERRNO(errno.EPERM))
     deny = library.ERRNO(errno.EPERM)
     for name in (*ALWAYS, *(NESTING if nested else ())):
-        _deny(library, program, deny, name)
+        if name not in allowed:
+            _deny(library, program, deny, name)
     _deny_arguments(library, program, deny)
     if nested:
         for flag in NEW_NAMESPACE:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -10,6 +12,9 @@ from sandmesh.errors import AlreadyExists, InvalidArgument, SandboxLost, WrongSt
 from sandmeshd.agentlink.archives import restored, saved
 from sandmeshd.drivers.snapshots.archive import Kept, not_found
 from sandmeshd.runtime.paths import MeshPaths
+
+IMAGE: Final = "image"
+"""Where a sandbox's `enforced` has the image that is its root, and its digest."""
 
 
 class Snapshots:
@@ -53,18 +58,31 @@ class Snapshots:
             template=sandbox.spec.template,
             create_time=now,
             record_labels=request.record_labels,
+            image=sandbox.enforced.get(IMAGE, ""),
         )
 
-    def check(self, spec: sandbox_pb2.SandboxSpec) -> None:
+    def image_of(self, spec: sandbox_pb2.SandboxSpec) -> str:
+        """Return the image that a sandbox has by its snapshot, if it has one; else an empty text.
+
+        Raises:
+            SnapshotNotFound, SnapshotDamaged, InvalidArgument: As `check`.
+        """
+        return self._found(spec).image.rpartition(" (")[0] if spec.snapshot_id else ""
+
+    def check(self, spec: sandbox_pb2.SandboxSpec, image: str = "") -> None:
         """Check, before anything is made, that a sandbox can begin with the snapshot that its spec names, if any.
+
+        `image` is what the sandbox's root is to be, with its digest, as in `enforced`; empty: no image.
 
         Raises:
             SnapshotNotFound: There is none.
             SnapshotDamaged: It cannot be trusted.
-            InvalidArgument: It is another template's, or the workspace is a directory of the node.
+            InvalidArgument: It is another template's or image's.
         """
-        if spec.snapshot_id:
-            self._found(spec)
+        if spec.snapshot_id and (found := self._found(spec)).image != image:
+            what = f"is one of the image {found.image}" if found.image else "is not one of an image"
+            message = f"snapshot {spec.snapshot_id} {what}: it does not fit {image or 'a sandbox without an image'}"
+            raise InvalidArgument(message, {"field": "spec.snapshot_id", "image": found.image})
 
     def _found(self, spec: sandbox_pb2.SandboxSpec) -> pb.RuntimeSnapshot:
         found = self._kept.find(spec.snapshot_id)

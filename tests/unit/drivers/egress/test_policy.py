@@ -133,6 +133,9 @@ def test_packages_are_the_indexes_of_the_node_and_their_files() -> None:
         with pytest.raises(Refused):
             usual.names(Target(host, 80))
     indexes = PackageIndexes(pip="http://ada:secret@pip.corp:8081/simple", pip_extra=("file:///srv/wheels",))
+    for host in ("deb.debian.org", "archive.ubuntu.com", "dl-cdn.alpinelinux.org"):
+        assert usual.names(Target(host, 80))
+        assert usual.names(Target(host, 443))
     own = policy(HOSTS, "packages", indexes=indexes)
     assert own.names(Target("pip.corp", 8081))
     with pytest.raises(Refused):

@@ -575,6 +575,7 @@ class AgentConfig(_message.Message):
     BIRTH_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     TLS_IDENTITY_FIELD_NUMBER: _builtins.int
+    IMAGE_CHANGES_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -619,6 +620,10 @@ class AgentConfig(_message.Message):
     """The driver's record of the sandbox, sealed, which the agent keeps where a driver has no place for it: see ReadRecord."""
     tls_identity: _builtins.bytes
     """What it shows to whoever connects, instead of `tls_file`: certificate and private key as PEM."""
+    image_changes: _builtins.str
+    """Where what was changed of the image that is its root is, which a snapshot has instead of the home; empty: its root is
+    not an image.
+    """
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that the template has: "generic", "filesystem"."""
@@ -688,10 +693,11 @@ class AgentConfig(_message.Message):
         birth: Global___Birth | None = ...,
         record: _builtins.bytes = ...,
         tls_identity: _builtins.bytes = ...,
+        image_changes: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["birth", b"birth", "call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "record", b"record", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tls_identity", b"tls_identity", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "image_changes", b"image_changes", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "record", b"record", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tls_identity", b"tls_identity", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -97,6 +97,8 @@ class Capabilities(_message.Message):
     AGENT_PORT_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
     VOLUMES_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
     pause: _builtins.bool
     """PauseSandbox and ResumeSandbox work."""
     snapshot: _builtins.bool
@@ -117,6 +119,10 @@ class Capabilities(_message.Message):
     """The egress proxy puts the values of secrets into requests."""
     volumes: _builtins.bool
     """Sandboxes can have volumes."""
+    images: _builtins.bool
+    """Sandboxes can have a root of any image."""
+    root: _builtins.bool
+    """Sandboxes can have root inside."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Limits that are enforced when requested, by the names of Limits' fields without their unit: "memory", "cpu",
@@ -147,10 +153,12 @@ class Capabilities(_message.Message):
         agent_port: _builtins.bool = ...,
         secrets: _builtins.bool = ...,
         volumes: _builtins.bool = ...,
+        images: _builtins.bool = ...,
+        root: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "volumes", b"volumes", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "images", b"images", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "root", b"root", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "volumes", b"volumes", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1255,6 +1263,7 @@ class RuntimeSnapshot(_message.Message):
     CHECKSUM_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     RECORD_LABELS_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.str
     """Its id."""
     mesh_id: _builtins.str
@@ -1267,6 +1276,10 @@ class RuntimeSnapshot(_message.Message):
     """Its size in bytes."""
     checksum: _builtins.str
     """Its checksum, as "sha256:..."."""
+    image: _builtins.str
+    """The image that was the sandbox's root, with its digest; empty where its root was not an image. Only sandboxes with
+    that image can start from the snapshot.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was taken."""
@@ -1286,10 +1299,11 @@ class RuntimeSnapshot(_message.Message):
         checksum: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        image: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "mesh_id", b"mesh_id", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "image", b"image", "mesh_id", b"mesh_id", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -316,6 +316,8 @@ class SandboxSpec(_message.Message):
     BROWSER_PROFILE_FIELD_NUMBER: _builtins.int
     VOLUMES_FIELD_NUMBER: _builtins.int
     VOLUMES_OWNER_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
     template: _builtins.str
     """The template's name."""
     driver: _builtins.str
@@ -334,6 +336,14 @@ class SandboxSpec(_message.Message):
     """
     volumes_owner: _builtins.str
     """Whose volumes they are. The mesh sets it."""
+    image: _builtins.str
+    """The image that is its root, which its processes can write; empty: the template's, if that has one. The driver's
+    capability is `images`.
+    """
+    root: _builtins.bool
+    """Whether its processes are root there, with all ids and the right to install. Unset: as the image's USER says. The
+    driver's capability is `root`.
+    """
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Environment variables of user code, on top of the template's."""
@@ -377,12 +387,16 @@ class SandboxSpec(_message.Message):
         browser_profile: _builtins.str = ...,
         volumes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         volumes_owner: _builtins.str = ...,
+        image: _builtins.str = ...,
+        root: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "network", b"network"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "limits", b"limits", "network", b"network", "root", b"root"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["browser_profile", b"browser_profile", "driver", b"driver", "environment", b"environment", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "template", b"template", "volumes", b"volumes", "volumes_owner", b"volumes_owner", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "browser_profile", b"browser_profile", "driver", b"driver", "environment", b"environment", "image", b"image", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "root", b"root", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "template", b"template", "volumes", b"volumes", "volumes_owner", b"volumes_owner", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__root: _TypeAlias = _typing.Literal["root"]  # noqa: Y015
+    _WhichOneofArgType__root: _TypeAlias = _typing.Literal["_root", b"_root"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__root) -> _WhichOneofReturnType__root | None: ...
 
 Global___SandboxSpec: _TypeAlias = SandboxSpec  # noqa: Y015
 

@@ -165,6 +165,7 @@ class TemplateDefinition(_message.Message):
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
     ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     SCRATCH_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that requests use: a lowercase letter, then lowercase letters, digits, `_` and `-`, at most 63 in all."""
     description: _builtins.str
@@ -181,6 +182,8 @@ class TemplateDefinition(_message.Message):
     """The MCP servers that its sandboxes have from the start, as JSON: {"mcpServers": {...}}. They start when they are
     needed. Empty: the shipped template's.
     """
+    root: _builtins.bool
+    """Whether its sandboxes' processes are root in their image where a request does not say. Unset: as the image's USER says."""
     @_builtins.property
     def limits(self) -> _sandbox_pb2.Limits:
         """The most that a sandbox may have, and its default where a request names no limit."""
@@ -246,12 +249,15 @@ class TemplateDefinition(_message.Message):
         requirements: _abc.Iterable[_builtins.str] | None = ...,
         environments: _abc.Mapping[_builtins.str, Global___EnvironmentDefinition] | None = ...,
         scratch: _abc.Iterable[_builtins.str] | None = ...,
+        root: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "limits", b"limits", "network", b"network"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "call_timeout", b"call_timeout", "limits", b"limits", "network", b"network", "root", b"root"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "environments", b"environments", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "requirements", b"requirements", "runtime_config", b"runtime_config", "scratch", b"scratch", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "environments", b"environments", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "requirements", b"requirements", "root", b"root", "runtime_config", b"runtime_config", "scratch", b"scratch", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__root: _TypeAlias = _typing.Literal["root"]  # noqa: Y015
+    _WhichOneofArgType__root: _TypeAlias = _typing.Literal["_root", b"_root"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__root) -> _WhichOneofReturnType__root | None: ...
 
 Global___TemplateDefinition: _TypeAlias = TemplateDefinition  # noqa: Y015
 

@@ -14,6 +14,11 @@ _COUNTED = (("max_inotify_instances", "32"), ("max_inotify_watches", "32768"))
 _USER_VIEW = "/opt/user"
 """Is there in sandboxes of a template that names its user: programs there tell starts apart by the kernel's boot_id."""
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+IMAGE_IDS = 65_536
+"""The ids of an image's users and groups: 0 to 65535."""
+ROOT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29))
+"""Those of root in an image: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE,
+SYS_CHROOT and AUDIT_WRITE, which are Docker's without MKNOD, NET_RAW and SETFCAP. See capabilities(7)."""
 _NESTED = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
 
 
@@ -61,15 +66,50 @@ def enter_user_namespace(others: int, user: tuple[int, int] | None = None) -> No
     write("/proc/self/gid_map", f"{inner_gid} {gid} 1")
 
 
-def enter_nested_namespaces() -> int:
+def enter_whole_user_namespace(others: int) -> None:
+    """Move into a user namespace that has all ids of an image, by their numbers here, and into the `others` below it.
+
+    This process must be root of its user namespace, with all capabilities.
+
+    Raises:
+        OSError: The kernel does not allow it.
+    """
+    waiting, go = os.pipe()
+    namespace = os.getpid()
+    helper = syscalls.fork_bare()
+    if helper == 0:
+        try:
+            os.close(go)
+            if os.read(waiting, 1):
+                # A process cannot map more than its own ids for itself.
+                for name in ("uid_map", "gid_map"):
+                    write(f"/proc/{namespace}/{name}", f"0 0 {IMAGE_IDS}")
+                os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(waiting)
+    syscalls.set_dumpable(True)
+    syscalls.unshare(syscalls.CLONE_NEWUSER | others)
+    os.write(go, b"1")
+    os.close(go)
+    if os.waitpid(helper, 0)[1]:
+        raise OSError("the ids of an image could not be mapped")
+
+
+def enter_nested_namespaces(*, whole: bool = False) -> int:
     """Move into user, mount and pid namespaces of user code's own: the child is the first process there.
+
+    With `whole` its user namespace has all ids of an image.
 
     Returns: in the child 0, in the caller the child's pid.
 
     Raises:
         OSError: The kernel does not allow it.
     """
-    enter_user_namespace(_NESTED)
+    if whole:
+        enter_whole_user_namespace(_NESTED & ~syscalls.CLONE_NEWUSER)
+    else:
+        enter_user_namespace(_NESTED)
     child = syscalls.fork_bare()
     if child == 0:
         keep_mounts_private()
@@ -127,6 +167,17 @@ def give_up_privileges(seccomp: bytes) -> None:
     """Drop every capability for good, and load the filter of user code."""
     syscalls.drop_capabilities()
     restrict(seccomp)
+
+
+def be_limited_root(seccomp: bytes) -> None:
+    """Keep the capabilities of root in an image, and load the filter of user code.
+
+    Set-uid programs work: what they gain is within the bounding set, in a user namespace whose ids nobody else has.
+    """
+    syscalls.bound_capabilities(ROOT_CAPABILITIES)
+    # Who may administer its user namespace needs no no_new_privs for it, see seccomp(2).
+    syscalls.install_filter(seccomp)
+    syscalls.set_capabilities(ROOT_CAPABILITIES, 0)
 
 
 def restrict(seccomp: bytes) -> None:

@@ -145,12 +145,13 @@ def drop_capabilities() -> None:
     clear_capabilities()
 
 
-def bound_capabilities() -> None:
-    """Empty the bounding set: no program that is executed gains a capability; those that are held stay."""
+def bound_capabilities(kept: int = 0) -> None:
+    """Empty the bounding set but for `kept`, a bit each: no program that is executed gains another capability."""
     capability = 0
     # The kernel knows no number after that of its last one. /proc tells that, too, but not everywhere.
     while _libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0:
-        _checked(_libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl(PR_CAPBSET_DROP)")
+        if not kept >> capability & 1:
+            _checked(_libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl(PR_CAPBSET_DROP)")
         capability += 1
 
 
@@ -170,6 +171,29 @@ def set_capabilities(held: int, inheritable: int) -> None:
     """Set the capabilities that are effective and permitted, and those that are inheritable: a bit each, below 32."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(held, held, inheritable, 0, 0, 0)), "capset")
+
+
+def hold_capabilities(effective: int, permitted: int | None = None) -> None:
+    """Set the capabilities that are effective, for the calling thread; `permitted` are by default those that are."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    most = permitted_capabilities() if permitted is None else permitted
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(effective, most, 0, 0, 0, 0)), "capset")
+
+
+def effective_capabilities() -> int:
+    """Return the calling thread's effective capabilities, a bit each, below 32."""
+    return _capabilities()[0]
+
+
+def permitted_capabilities() -> int:
+    """Return the calling thread's permitted capabilities, a bit each, below 32."""
+    return _capabilities()[1]
+
+
+def _capabilities() -> tuple[int, int]:
+    header, data = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    _checked(_libc.capget(header, data), "capget")
+    return data[0], data[1]
 
 
 def passes_on_capabilities() -> bool:

@@ -1,0 +1,1 @@
+"""The start of an agent whose root is an image."""

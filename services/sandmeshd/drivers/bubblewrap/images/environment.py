@@ -1,0 +1,66 @@
+"""The Python environment of kernels in images: the template's packages, under the portable Python.
+
+The template's own environment names the host's interpreter, which is in no image. This one has its programs and a
+configuration that name the portable one; its packages are the template's, mounted into it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from sandmeshd.drivers.node.agent_config import ENVIRONMENT
+from sandmeshd.drivers.node.builds import building
+from sandmeshd.drivers.node.interpreter import VERSION
+from sandmeshd.drivers.node.portable_python import PORTABLE, PortablePython
+from sandmeshd.drivers.node.readability import open_to_all
+
+_BUILDER: Final = "1"
+_PYTHONS: Final = ("python", "python3", f"python{VERSION}")
+
+
+class ImageEnvironments:
+    """The environments of one driver's templates, as images have them."""
+
+    def __init__(self, cache: Path, python: PortablePython) -> None:
+        self._cache = cache
+        self._python = python
+
+    async def prepared(self, environment: Path) -> Path:
+        """Return the environment's form for images, which is built where it is not there.
+
+        Raises:
+            RuntimeUnavailable: The mesh's interpreter cannot be taken into images.
+        """
+        await self._python.build()
+        key = hashlib.sha256(f"{_BUILDER} {self._python.path.name} {environment.name}".encode()).hexdigest()[:20]
+        target = self._cache / "image-environments" / key
+        async with building(target) as fresh:
+            if fresh is not None:
+                await asyncio.to_thread(_fill, fresh, environment)
+        return target
+
+    def binds(self, environment: Path, target: Path) -> list[tuple[str, str, bool]]:
+        """Return what shows it, and its Python: source, place inside, and whether it can be written."""
+        return [
+            (str(self._python.path), PORTABLE, False),
+            (str(target), ENVIRONMENT, False),
+            (str(environment / "lib"), f"{ENVIRONMENT}/lib", False),
+        ]
+
+
+def _fill(fresh: Path, environment: Path) -> None:
+    (fresh / "lib").mkdir()
+    programs = fresh / "bin"
+    programs.mkdir()
+    for path in (environment / "bin").iterdir():
+        if path.is_file() and not path.is_symlink():
+            (programs / path.name).write_bytes(path.read_bytes())
+            (programs / path.name).chmod(0o755)
+    for name in _PYTHONS:
+        (programs / name).symlink_to(f"{PORTABLE}/bin/python{VERSION}")
+    settings = f"home = {PORTABLE}/bin\ninclude-system-site-packages = false\nversion = {VERSION}\n"
+    (fresh / "pyvenv.cfg").write_text(settings)
+    open_to_all(fresh)

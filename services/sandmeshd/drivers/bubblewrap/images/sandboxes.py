@@ -1,0 +1,135 @@
+"""What the driver does otherwise for sandboxes whose root is an image."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Container
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import CapabilityMissing, InvalidArgument, PermissionDenied
+from sandmeshd.drivers.bubblewrap.exec_start import Plan
+from sandmeshd.drivers.bubblewrap.images.id_ranges import IDS, IdRanges
+from sandmeshd.drivers.bubblewrap.images.source import ImageSource
+from sandmeshd.drivers.bubblewrap.images.start import ImageRoot, ImageStarter
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.node.records import Folder
+from sandmeshd.drivers.snapshots.snapshots import IMAGE
+from sandmeshd.images.image import Image
+from sandmeshd.templates import Template
+
+_SUPERUSERS: Final = ("", "0", "root")
+
+
+class ImageSandboxes:
+    """Finds images, and starts sandboxes with them."""
+
+    def __init__(
+        self,
+        settings: BubblewrapSettings,
+        source: ImageSource,
+        starter: ImageStarter,
+        ranges: IdRanges,
+        user_filter: bytes,
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._starter = starter
+        self._ranges = ranges
+        self.user_filter = user_filter
+        """The filter of system calls of user code in images."""
+
+    @property
+    def able(self) -> bool:
+        """Whether sandboxes can have images here."""
+        return not self._ranges.lacking and self._settings.image_sandboxes != "never"
+
+    @property
+    def root_able(self) -> bool:
+        """Whether sandboxes can have root inside."""
+        return self.able and self._settings.root_sandboxes == "allowed"
+
+    def check_root(self, spec: sandbox_pb2.SandboxSpec) -> None:
+        """Check that a sandbox without an image does not want root.
+
+        Raises:
+            CapabilityMissing: It does.
+        """
+        if spec.root:
+            fix = "name an image, as image='debian:12'"
+            message = f"the bubblewrap driver has root inside only in an image, since other roots are read-only: {fix}"
+            raise CapabilityMissing(message, {"needs": "root", "fix": fix})
+
+    @asynccontextmanager
+    async def held(
+        self, spec: sandbox_pb2.SandboxSpec, reference: str, template: Template
+    ) -> AsyncGenerator[tuple[Image, ImageRoot]]:
+        """Yield a sandbox's image, which stays while the block runs, and the root that is made of it.
+
+        Raises:
+            CapabilityMissing: This machine or this driver cannot.
+            PermissionDenied: A setting forbids it, or it names a file of the host's in a mesh of several users.
+            InvalidArgument, TooLarge, RuntimeUnavailable: As `ImageStore.pull`.
+        """
+        self._check(spec)
+        self._ranges.check()
+        async with self._source.held(reference) as (image, hold):
+            config = image.config
+            wanted = spec.root if spec.HasField("root") else template.root
+            root = ImageRoot(image.layers, config.user, wanted, config.working_dir or "/", hold)
+            if self._settings.root_sandboxes == "never" and is_root(root):
+                fix = "root=False, or an image whose USER is not root"
+                message = f"root inside sandboxes is forbidden here (SANDMESH_ROOT_SANDBOXES): {fix}"
+                raise PermissionDenied(message, {"fix": fix})
+            yield image, root
+
+    @staticmethod
+    def check_name(spec: sandbox_pb2.SandboxSpec, templates: Container[str]) -> None:
+        """Check that what names an image names no template.
+
+        Raises:
+            InvalidArgument: It does.
+        """
+        if spec.image in templates:
+            fix = f"use template={spec.image!r}, or write the image out, as docker.io/library/{spec.image}:latest"
+            raise InvalidArgument(
+                f"{spec.image!r} is a template's name, too: {fix}", {"field": "spec.image", "fix": fix}
+            )
+
+    def _check(self, spec: sandbox_pb2.SandboxSpec) -> None:
+        if self._settings.image_sandboxes == "never":
+            fix = "drop `image`, or have an administrator set SANDMESHIMAGE_SANDBOXES"
+            raise PermissionDenied(f"sandboxes with images are forbidden here: {fix}", {"fix": fix})
+        unmet = [name for name in ("workspace_dir", "volumes") if getattr(spec, name)]
+        if unmet:
+            fix = "drop them, or copy files with box.fs"
+            message = f"the bubblewrap driver has no {' and no '.join(unmet)} in sandboxes with images: {fix}"
+            raise CapabilityMissing(message, {"needs": ", ".join(unmet), "fix": fix})
+
+    def describe(self, image: Image, root: ImageRoot) -> dict[str, str]:
+        """Return what is known of a sandbox's root, for people."""
+        ids = "its own" if os.geteuid() == 0 else "shared with this user's other sandboxes with images"
+        tier = "root inside" if is_root(root) else f"user {root.user or 'sandbox'} inside"
+        return {
+            IMAGE: f"{image.reference} ({image.digest})",
+            "root": f"{tier}; writable, copy-on-write; {IDS} ids, {ids}",
+        }
+
+    async def start(self, plan: Plan, root: ImageRoot) -> int | None:
+        """Start a sandbox and return when its agent listens: see `StartMode`."""
+        return await self._starter.start(plan, root)
+
+    def release(self, folder: Folder) -> None:
+        """Release the ids of a sandbox without processes."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self._ranges.release(folder.workspace.stat().st_uid)
+
+    async def close(self) -> None:
+        """End the pulls that run."""
+        await self._source.close()
+
+
+def is_root(root: ImageRoot) -> bool:
+    """Return whether user code of a sandbox is root in its image."""
+    return root.root if root.root is not None else root.user.partition(":")[0] in _SUPERUSERS

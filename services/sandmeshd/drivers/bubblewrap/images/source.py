@@ -1,0 +1,85 @@
+"""The images that sandboxes may have: found here, or pulled for the first that wants one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import PermissionDenied
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.node.agent_config import WORKSPACE
+from sandmeshd.images.image import Image, ImageConfig
+from sandmeshd.images.reference import LocalReference, parse_reference
+from sandmeshd.images.settings import ImageSettings
+from sandmeshd.images.store import ImageStore
+from sandmeshd.templates import Template
+
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PLAIN: Final = {"PATH": _PATH, "LANG": "C.UTF-8"}
+"""What processes have where an image sets nothing else."""
+
+
+def image_of(spec: sandbox_pb2.SandboxSpec, template: Template) -> str:
+    """Return the image that is to be a sandbox's root; empty where its root is made from this machine."""
+    return spec.image or ("" if template.image_is_shipped else template.image)
+
+
+def directory_of(config: ImageConfig) -> str:
+    """Return where processes start and relative paths begin: an image's own directory, else the workspace."""
+    return WORKSPACE if config.working_dir in ("", "/") else config.working_dir
+
+
+def variables(config: ImageConfig, template: Template, spec: sandbox_pb2.SandboxSpec) -> dict[str, str]:
+    """Return the environment variables of user code in an image; the account's are added inside."""
+    return {**_PLAIN, **config.env, **template.variables, **spec.environment}
+
+
+class ImageSource:
+    """The images of one driver's sandboxes."""
+
+    def __init__(self, settings: BubblewrapSettings) -> None:
+        self._settings = settings
+        self._store = ImageStore(settings.images or ImageSettings(), settings.paths.state_root / "images")
+        self._pulls: dict[str, asyncio.Task[Image]] = {}
+
+    @asynccontextmanager
+    async def held(self, reference: str) -> AsyncGenerator[tuple[Image, int]]:
+        """Yield an image, and the lock that keeps it as long as any copy of that is open.
+
+        Raises:
+            PermissionDenied: It names a file of the host's in a mesh of several users, or one that is not pulled.
+            InvalidArgument, TooLarge, RuntimeUnavailable: As `ImageStore.pull`.
+        """
+        image = await self._find(reference)
+        hold = self._store.hold(image)
+        try:
+            yield image, hold
+        finally:
+            os.close(hold)
+
+    async def _find(self, reference: str) -> Image:
+        found = await asyncio.to_thread(self._store.find, reference)
+        if found is not None:
+            return found
+        local = isinstance(parse_reference(reference), LocalReference)
+        if self._settings.image_sandboxes == "pulled" or (local and not self._settings.own_workspaces):
+            fix = f"have an administrator run: sandmesh image pull {reference}"
+            why = "is a file of the mesh's machine" if local else "was not pulled"
+            raise PermissionDenied(f"the image {reference} {why}, and users may not pull it: {fix}", {"fix": fix})
+        task = self._pulls.get(reference)
+        if task is None:
+            task = self._pulls[reference] = asyncio.create_task(self._store.pull(reference))
+            task.add_done_callback(lambda _: self._pulls.pop(reference, None))
+        # Who gives up leaves the pull to the others, and to a later request.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End the pulls that run; what they have is kept."""
+        tasks = list(self._pulls.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
