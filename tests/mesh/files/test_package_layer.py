@@ -41,6 +41,7 @@ async def test_a_full_disk_names_the_bound_and_the_remedy_and_leaves_nothing_by_
         await box.run_ipython_cell(WHEEL)
         failed = await box.run_ipython_cell(f"{install} install --no-index {{small}} {{large}}")
         assert "No space left on device" in failed.text
+        assert failed.is_error == (install == "%pip"), failed.text
         assert "is on a disk of 128 MiB, which was full" in failed.text
         assert "half installed was removed: largepack" in failed.text
         assert 'limits={"disk"' in failed.text

@@ -6,6 +6,7 @@ It is copied into the layer of packages, whose Python has nothing of this projec
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
 import shutil
@@ -38,6 +39,10 @@ def watch(layer: str, packages: str) -> None:
     def explain() -> None:
         if failures:
             _explain(layer, packages, before)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # A status that a kernel's %pip knows: pip's own is 1 for whatever failed.
+            os._exit(errno.ENOSPC)
 
     atexit.register(explain)
 

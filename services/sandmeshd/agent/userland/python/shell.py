@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bdb
+import errno
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from sandmeshd.agent.userland.core import heap
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     class InteractiveShell(_Anything):
         def should_run_async(self, raw_cell: str, **kwargs: Any) -> bool: ...
         def init_completer(self) -> None: ...
+        def init_magics(self) -> None: ...
         def init_user_ns(self) -> None: ...
         def showsyntaxerror(self, filename: str | None = None, running_compiled_code: bool = False) -> None: ...
         def enable_matplotlib(self, gui: Any = None) -> Any: ...
@@ -295,6 +298,19 @@ class Shell(InteractiveShell):
             except KeyboardInterrupt:
                 process.kill()
                 raise
+
+    def init_magics(self) -> None:
+        """Have %pip raise an error where a disk was full; after other failures a cell goes on, as IPython's does."""
+        super().init_magics()
+
+        def pip(line: str) -> None:
+            """Run pip for this kernel: %pip install PACKAGES."""
+            magics: Any = import_module("IPython.core.magics.packaging")
+            magics.PackagingMagics(self).pip(line)
+            if self.user_ns.get("_exit_code") == errno.ENOSPC:
+                raise OSError(errno.ENOSPC, "pip found the disk full: what it wrote says which, and what helps")
+
+        self.register_magic_function(pip, "line", "pip")
 
     def enable_gui(self, gui: object = None) -> None:
         """Ignore the request: there is no screen."""
