@@ -73,6 +73,10 @@ class ImageSandboxes:
             InvalidArgument, TooLarge, RuntimeUnavailable: As `ImageStore.pull`.
         """
         self._check(spec)
+        if reference == template.image and not await self._source.is_here(reference):
+            fix = f"sandmesh image pull {reference}, or name a shipped one (runtime-sandbox-base)"
+            message = f"the image {reference} of the template {template.name!r} is not here: {fix}"
+            raise CapabilityMissing(message, {"needs": "image", "fix": fix, "template": template.name})
         self._ranges.check()
         async with self._source.held(reference) as (image, hold):
             config = image.config

@@ -61,6 +61,10 @@ class ImageSource:
         finally:
             os.close(hold)
 
+    async def is_here(self, reference: str) -> bool:
+        """Return whether an image was pulled."""
+        return await asyncio.to_thread(self._store.find, reference) is not None
+
     async def _find(self, reference: str) -> Image:
         found = await asyncio.to_thread(self._store.find, reference)
         if found is not None:
