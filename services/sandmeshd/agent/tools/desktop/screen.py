@@ -38,6 +38,8 @@ _SLOW_DEATH_SECONDS: Final = 10.0
 _NO_SERVER: Final = re.compile(rb"X connection|XIO|open display", re.IGNORECASE)
 _PLACE: Final = re.compile(rb"^ +(0x[0-9a-f]+) .* (\d+)x(\d+)\+-?\d+\+-?\d+ +\+(-?\d+)\+(-?\d+)$", re.MULTILINE)
 _MOVED: Final = "The windows changed while they were listed: try again."
+_CHANGED: Final = ("BadWindow", "Bad Window", "Bad Drawable", _MOVED)
+"""What wmctrl, xwininfo and the list itself report of a window that ended meanwhile."""
 _NO_KEY: Final = re.compile(rb"No such key name '([^']*)'")
 
 
@@ -185,7 +187,7 @@ class Screen:
                 if "client list" in str(error):
                     # There is none before the first window.
                     return []
-                if not any(each in str(error) for each in ("BadWindow", _MOVED)) or time.monotonic() > until:
+                if not any(each in str(error) for each in _CHANGED) or time.monotonic() > until:
                     raise
             await asyncio.sleep(_LISTING_PAUSE_SECONDS)
 
