@@ -28,7 +28,7 @@ ACKNOWLEDGE_SECONDS = 0.05
 SMALL = 64 * 1024
 MOST_FRAMES = 32
 
-_ANOTHER = "the call is followed anew from this program: this one gets no more of it"
+_ANOTHER = "this program attached to the call again: this subscriber gets no more of it"
 
 
 BROKEN = frozenset(

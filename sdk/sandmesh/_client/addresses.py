@@ -58,7 +58,7 @@ def parse(address: str) -> Target:
         port = None
     host = parts.hostname
     if parts.scheme not in ("grpc", "grpcs", "http", "https") or not host or not port or _has_more(parts):
-        raise InvalidArgument(f"{address!r} is no address of a mesh: write {FORMS}", {"address": address})
+        raise InvalidArgument(f"invalid mesh address {address!r}: expected {FORMS}", {"address": address})
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return Target(address, name, secure=parts.scheme in ("https", "grpcs"), proxied=host not in LOOPBACK)
 

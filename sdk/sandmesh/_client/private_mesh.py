@@ -184,5 +184,5 @@ def _lines(descriptor: int, patience: float) -> Iterator[bytes]:
 
 
 def _not_installed(detail: str = "") -> RuntimeUnavailable:
-    message = f"no mesh address was given and this machine has no mesh of its own: {INSTALL}, or pass base_url="
+    message = f"no mesh address was passed and no mesh runs on this machine: {INSTALL}, or pass base_url="
     return RuntimeUnavailable(message, {"fix": INSTALL, "detail": detail})

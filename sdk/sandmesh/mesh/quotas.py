@@ -69,7 +69,7 @@ class QuotasAsync:
 
 def _field(name: str) -> str:
     if name not in _FIELDS:
-        raise InvalidArgument(f"there is no quota {name!r}, but {', '.join(_FIELDS)}", {"argument": "limits"})
+        raise InvalidArgument(f"no such quota: {name!r} (known: {', '.join(_FIELDS)})", {"argument": "limits"})
     return _FIELDS[name]
 
 

@@ -45,7 +45,7 @@ _BARE: dict[grpc.StatusCode, type[errors.SandmeshError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
 }
 
-_DROPPED = "the server dropped the request: it ends, or more of them came at once than it takes"
+_DROPPED = "the server dropped the request: it is shutting down, or has more requests than it accepts"
 """What CANCELLED means of a request that its caller did not cancel."""
 _SLOW = (
     "the mesh did not answer within the request's time limit: `sandmesh doctor --mesh` says which part of it is slow "

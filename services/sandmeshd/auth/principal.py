@@ -101,7 +101,7 @@ def acting_user(user_id: str) -> str:
     if principal.scope != "user" or principal.project:
         return user_id
     if principal.sandbox_id:
-        raise PermissionDenied(f"the token is for the sandbox {principal.sandbox_id} alone", {"field": "user_id"})
+        raise PermissionDenied(f"the token is only for the sandbox {principal.sandbox_id}", {"field": "user_id"})
     if user_id not in ("", principal.user_id) and not user_id.startswith(ANONYMOUS):
         message = f"the token is for user {principal.user_id!r} only: name that user, or none"
         raise PermissionDenied(message, {"field": "user_id"})

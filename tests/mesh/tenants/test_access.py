@@ -240,7 +240,7 @@ async def test_a_token_for_a_sandbox_is_for_that_one_alone(world: World, adas: O
         assert (found.sandbox_id, found.user_id) == (hers.sandbox_id, "")
         return
     if access(method) in FOR_ADMINISTRATORS or not names_a_sandbox(method):
-        with pytest.raises(PermissionDenied, match=r"for administrators|the token is for the sandbox"):
+        with pytest.raises(PermissionDenied, match=r"for administrators|the token is only for the sandbox"):
             await world.send(method, REQUESTS[short(method)](hers), who)
         return
     try:

@@ -140,7 +140,7 @@ class Closed:
             raise PermissionDenied(message, {"method": method})
         if principal.sandbox_id and method in self.to_one_sandbox:
             message = (
-                f"the token is for the sandbox {principal.sandbox_id} alone: {method} needs the scope user or admin"
+                f"the token is only for the sandbox {principal.sandbox_id}: {method} needs the scope user or admin"
             )
             raise PermissionDenied(message, {"method": method})
         if principal.read_only and method in self.to_readers:
