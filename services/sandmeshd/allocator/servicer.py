@@ -187,8 +187,11 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
         )
 
     async def ReportActivity(self, request: pb.ReportActivityRequest, context: Context) -> pb.ReportActivityResponse:
-        """Restart idle timeouts."""
+        """Restart idle timeouts, and append an event to those whose user code ran out of memory."""
         await self._records.touch(request.sandbox_ids)
+        for sandbox_id in request.out_of_memory_ids:
+            reason = "a call ended for want of memory: raise the sandbox's memory limit, or use less"
+            await self._components.event_log.append(sandbox_id, "out_of_memory", reason, "gateway")
         return pb.ReportActivityResponse()
 
     async def PauseSandbox(self, request: pb.PauseSandboxRequest, context: Context) -> pb.PauseSandboxResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -22,8 +23,12 @@ async def test_out_of_memory_ends_the_call_and_not_the_sandbox(mesh: Mesh) -> No
         assert "64 MiB" in ended.text
         assert "fresh" in ended.text
         assert (await box.run_ipython_cell("6 * 7")).text == "42"
+        assert (await box.run_shell_command("df --output=size -B1 . | tail -1")).stdout.strip() == str(30 << 20)
         ended = await box.run_shell_command("python3 -c 'held = bytearray(256 << 20)'")
         assert ended["meta"]["reason"] == "OUT_OF_MEMORY"
+        async with asyncio.timeout(60):
+            while "out_of_memory" not in [event["kind"] for event in await box.list_events()]:
+                pass
         assert "64 MiB" in ended.text
         assert (await box.run_shell_command("echo on")).stdout == "on\n"
 

@@ -169,6 +169,8 @@ class Relay:
         if frame.final:
             self._link = None  # which has released the channel
             reason = self._meter.ended(frame.end_reason)
+            if reason == "OUT_OF_MEMORY":
+                self._routes.note_out_of_memory(self.sandbox_id)
             log.debug("a call ended", sandbox_id=self.sandbox_id, call_id=self.call_id, reason=reason)
             self._finish()
             # A last frame without an event holds the agent's refusal.

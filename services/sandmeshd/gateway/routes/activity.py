@@ -29,6 +29,7 @@ class Activity:
         self._seconds = seconds
         self._held: Counter[str] = Counter()
         self._unsaid: set[str] = set()
+        self._out_of_memory: set[str] = set()
 
     @contextmanager
     def holding(self, sandbox_id: str) -> Generator[None]:
@@ -49,6 +50,8 @@ class Activity:
             await self._routes.links.in_use.wait()
             await beat(self._seconds)
             self._unsaid |= self._routes.links.take_used() | set(self._held)
+            self._out_of_memory |= self._routes.links.take_out_of_memory()
+            self._unsaid |= self._out_of_memory
             try:
                 await self._report()
             except SandmeshError as error:
@@ -59,7 +62,9 @@ class Activity:
     async def _report(self) -> None:
         while self._unsaid:
             batch = sorted(self._unsaid)[:_MOST]
-            request = sandbox_pb2.ReportActivityRequest(sandbox_ids=batch)
+            starved = sorted(self._out_of_memory.intersection(batch))
+            request = sandbox_pb2.ReportActivityRequest(sandbox_ids=batch, out_of_memory_ids=starved)
             with acting_for(SERVICE), translated():
                 await self._sandboxes.ReportActivity(request, timeout=self._seconds + 5)
             self._unsaid -= set(batch)
+            self._out_of_memory -= set(batch)

@@ -39,6 +39,7 @@ class Links(dict[str, AgentLink]):
         self.in_use = asyncio.Event()
         """Set while there is something for `take_used` to return."""
         self._used: dict[str, AgentLink] = {}
+        self._out_of_memory: set[str] = set()
 
     def add(self, link: AgentLink) -> None:
         """Add a link that nobody used yet."""
@@ -48,6 +49,16 @@ class Links(dict[str, AgentLink]):
     def _note_use(self, link: AgentLink) -> None:
         self._used[link.sandbox_id] = link
         self.in_use.set()
+
+    def note_out_of_memory(self, sandbox_id: str) -> None:
+        """Note that a call of a sandbox ended for want of memory."""
+        self._out_of_memory.add(sandbox_id)
+        self.in_use.set()
+
+    def take_out_of_memory(self) -> set[str]:
+        """Return the sandboxes of which that was noted since the last time."""
+        found, self._out_of_memory = self._out_of_memory, set()
+        return found
 
     def take_used(self) -> set[str]:
         """Return the sandboxes whose links carried anything since the last time, or do now."""
@@ -292,6 +303,10 @@ class OwnedRoutes:
         # As `Principal.owns` has it, for each call.
         self._session_prefix = "" if principal.sandbox_id else principal.session_prefix
         self._only, self._project = principal.sandbox_id, principal.project
+
+    def note_out_of_memory(self, sandbox_id: str) -> None:
+        """Note that a call of a sandbox ended for want of memory, which becomes an event of it."""
+        self._routes.links.note_out_of_memory(sandbox_id)
 
     def known(self, sandbox_id: str) -> AgentLink | None:
         """Return the open link to a sandbox, where there is one and the sandbox is known to be the caller's."""

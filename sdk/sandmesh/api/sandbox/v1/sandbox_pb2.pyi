@@ -1202,18 +1202,24 @@ class ReportActivityRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SANDBOX_IDS_FIELD_NUMBER: _builtins.int
+    OUT_OF_MEMORY_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sandbox_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Sandboxes with a call, an open stream, desktop or port since the last report."""
+
+    @_builtins.property
+    def out_of_memory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those of which a call ended with OUT_OF_MEMORY since the last report; each gets an event of it."""
 
     def __init__(
         self,
         *,
         sandbox_ids: _abc.Iterable[_builtins.str] | None = ...,
+        out_of_memory_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox_ids", b"sandbox_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["out_of_memory_ids", b"out_of_memory_ids", "sandbox_ids", b"sandbox_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1702,7 +1708,7 @@ class SandboxEvent(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox."""
     kind: _builtins.str
-    """created, retried, ready, leased, renewed, paused, resumed, adopted, lost, failed, stopping, deleted, egress_refused;
+    """created, retried, ready, leased, renewed, paused, resumed, adopted, lost, failed, stopping, deleted, egress_refused, out_of_memory;
     a newer mesh may have others.
     """
     reason: _builtins.str
