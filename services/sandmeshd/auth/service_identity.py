@@ -137,9 +137,13 @@ def read_secret(path: Path) -> str:
 
 
 def kept_secret(path: Path) -> str:
-    """Return the secret that services of one state directory share, made when the first of them asks."""
+    """Return the secret that services of one state directory share, made when the first of them asks.
+
+    Raises:
+        InvalidArgument: The file is cut, as by a full disk or a restore that was not finished.
+    """
     try:
-        return path.read_text()
+        return _whole(path)
     except FileNotFoundError:
         fresh = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -151,4 +155,13 @@ def kept_secret(path: Path) -> str:
         pass  # another service was first; its secret counts
     finally:
         fresh.unlink()
-    return path.read_text()
+    return _whole(path)
+
+
+def _whole(path: Path) -> str:
+    secret = path.read_text()
+    if len(secret.strip()) < SHORTEST:
+        fix = "restore it from the backup, or remove it: a new one is made, and stored secrets must be set again"
+        message = f"the mesh's secret in {path} is cut to {len(secret.strip())} characters: {fix}"
+        raise InvalidArgument(message, {"file": str(path), "fix": fix})
+    return secret

@@ -49,13 +49,26 @@ async def _locked(descriptor: int) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """Return the process that holds a file by `held`, None where nobody does."""
+    """Return the process that holds a file by `held`, None where nobody does.
+
+    What is written in it may be another's: a backup that was unpacked over it has the pid of then.
+    """
     try:
         if is_free(path):
             return None
-        return int(path.read_text())
+        return _locking_pid(path.stat().st_ino) or int(path.read_text())
     except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError):
         return None
+
+
+def _locking_pid(inode: int) -> int | None:
+    """Return the process that has a lock on a file of this number, as the kernel lists it; None where it does not."""
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1:2] == ["FLOCK"] and words[5].rpartition(":")[2] == str(inode) and int(words[4]) > 0:
+                return int(words[4])
+    return None
 
 
 def is_free(path: Path) -> bool:

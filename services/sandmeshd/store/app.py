@@ -15,6 +15,7 @@ from redis.backoff import ExponentialBackoff
 
 from sandmesh.errors import StoreUnavailable
 from sandmeshd.store.client import Store, prefix_of
+from sandmeshd.store.damaged_files import FIX
 from sandmeshd.store.embedded import EmbeddedServer, open_embedded
 from sandmeshd.store.fast_connection import fast_connection
 from sandmeshd.store.notifications import Notifications
@@ -82,10 +83,16 @@ async def _wait_ready(store: Store, settings: StoreSettings, server: EmbeddedSer
     # Only a server of our own is waited for: a wrong URL fails at once.
     try:
         async with asyncio.timeout(settings.start_timeout_seconds):
-            while not await _answers(store, retry=server is not None):  # noqa: ASYNC110 - the server does not notify when it is ready
+            while not await _answers(store, retry=server is not None):
+                if server is not None and server.damage:
+                    raise _damaged(server.damage)
                 await asyncio.sleep(_READY_POLL_SECONDS)
     except TimeoutError:
         raise _silent(settings, server) from None
+
+
+def _damaged(detail: str) -> StoreUnavailable:
+    return StoreUnavailable(f"the store's files are damaged: {detail}; {FIX}", {"detail": detail, "fix": FIX})
 
 
 def _silent(settings: StoreSettings, server: EmbeddedServer | None) -> StoreUnavailable:

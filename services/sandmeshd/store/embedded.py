@@ -26,6 +26,7 @@ from sandmesh.shared.child_process import spawn_child
 from sandmeshd.runtime import supervisor
 from sandmeshd.runtime.child_process import end, wait
 from sandmeshd.runtime.paths import make_private
+from sandmeshd.store.damaged_files import FIX, find_damage
 from sandmeshd.store.disk_space import DiskSpace
 
 log = structlog.get_logger()
@@ -97,6 +98,8 @@ class EmbeddedServer:
         self._poll_seconds = poll_seconds
         self._binary = server_binary()
         self._waits = False
+        self.damage = ""
+        """Why the server is not started, where its files are damaged."""
         self.disk = DiskSpace(directory)
 
     async def keep(self) -> None:
@@ -116,10 +119,18 @@ class EmbeddedServer:
         if shortage and not self._waits:
             log.warning("the embedded store waits for space on its disk", detail=shortage, fix=self.disk.fix)
         self._waits = bool(shortage)
-        if shortage:
+        if shortage or self._is_damaged():
             os.close(lock)
         else:
             await self._run(lock)
+
+    def _is_damaged(self) -> bool:
+        """Return whether files that the server needs are missing: without them it may start as an empty store."""
+        found = find_damage(self._directory)
+        if found and found != self.damage:
+            log.error("the embedded store is not started: its files are damaged", detail=found, fix=FIX)
+        self.damage = found
+        return bool(found)
 
     async def _run(self, lock: int) -> None:
         command = _command(self._binary, self._directory, self._socket, outlives_machine=self._outlives_machine)
@@ -134,6 +145,7 @@ class EmbeddedServer:
         try:
             status = await wait(child.process)
             log.warning("the embedded store ended and is restarted", status=status, tail=self.log_tail())
+            self.damage = find_damage(self._directory, self.log_tail())
         finally:
             # Closing the pipe kills it; its data is on disk already.
             await asyncio.shield(end(child))

@@ -127,6 +127,15 @@ def test_services_of_one_state_directory_share_a_secret_that_only_they_can_read(
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_shared_secret_that_was_cut_is_refused_and_never_used(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    whole = kept_secret(path)
+    for cut in ("", whole[:10]):
+        path.write_text(cut)
+        with pytest.raises(InvalidArgument, match=f"cut to {len(cut)} characters: restore it"):
+            kept_secret(path)
+
+
 def test_a_secret_file_that_is_open_short_or_missing_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     with pytest.raises(InvalidArgument, match="cannot be read"):

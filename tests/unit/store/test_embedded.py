@@ -97,6 +97,28 @@ async def test_data_is_there_by_value_after_a_restart(tmp_path: Path) -> None:
         assert store.generation == generation
 
 
+@pytest.mark.parametrize("damage", ["a record in the middle", "no manifest", "no base"])
+async def test_damaged_files_are_named_and_kept_and_never_taken_for_an_empty_store(tmp_path: Path, damage: str) -> None:
+    async with open_store(_settings(tmp_path)) as store:
+        for number in range(50):
+            await _write(store, f"number {number}")
+    folder = tmp_path / "data" / "appendonlydir"
+    [log], [base], [manifest] = (list(folder.glob(f"*.{end}")) for end in ("incr.aof", "base.rdb", "manifest"))
+    victim = {"a record in the middle": log, "no manifest": manifest, "no base": base}[damage]
+    whole = victim.read_bytes()
+    victim.unlink()
+    if victim == log:
+        log.write_bytes(whole[: len(whole) // 2] + bytes(64) + whole[len(whole) // 2 + 64 :])
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(StoreUnavailable, match=r"files are damaged: .*appendonly.*restore the backup"):
+        async with open_store(_settings(tmp_path)):
+            pass
+    assert sorted(path.name for path in folder.iterdir()) == before
+    victim.write_bytes(whole)
+    async with open_store(_settings(tmp_path)) as store:
+        assert await _read(store) == "number 49"
+
+
 async def test_the_server_listens_on_a_private_unix_socket_only(tmp_path: Path) -> None:
     settings = _settings(tmp_path)
     assert settings.socket is not None
