@@ -6,9 +6,12 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean
+
+from redis.exceptions import RedisError
 
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.runtimes import Bubblewrap, Runtime
@@ -29,17 +32,20 @@ class Bounds:
     descriptors: float = 4.0
     keys_part: float = 0.15
     keys: float = 40.0
+    files_part: float = 0.15
+    files: float = 40.0
 
 
 @dataclass
 class Sample:
-    """What every process held at one time: memory in MiB (PSS) and open descriptors; and the store's keys."""
+    """What every process held at one time: memory in MiB (PSS) and descriptors; the store's keys; files by folder."""
 
     seconds: float
     cycles: int
     memory: dict[str, float]
     descriptors: dict[str, int]
     keys: dict[str, int]
+    files: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass
@@ -98,7 +104,7 @@ async def soak(folder: Path, course: Course, log: Callable[[str], None] = print)
         running = asyncio.create_task(_at_pace(work, course, calm))
         while not running.done() and time.monotonic() - began < course.seconds:
             await asyncio.wait([running], timeout=course.every)
-            soaked.samples.append(await _sample(world, time.monotonic() - began, len(work.account.cycles)))
+            soaked.samples.append(await sample(world, time.monotonic() - began, len(work.account.cycles)))
             log(_line(soaked.samples[-1], course.cycles))
         calm.set()
         await running
@@ -121,15 +127,18 @@ def _line(sample: Sample, cycles: int) -> str:
     )
 
 
-async def _sample(world: World, seconds: float, cycles: int) -> Sample:
+async def sample(world: World, seconds: float, cycles: int, files: dict[str, int] | None = None) -> Sample:
+    """Measure what everything of a world holds now."""
     pids = {name: program.pid for name, program in world.programs.items()}
     pids |= {"store": await world.store.find_pid(), "client": os.getpid()}
     memory: dict[str, float] = {}
     descriptors: dict[str, int] = {}
     for name, pid in pids.items():
         if pid is not None:
-            memory[name], descriptors[name] = round(_memory(pid) / MIB, 1), _descriptors(pid)
-    return Sample(round(seconds, 1), cycles, memory, descriptors, await _keys(world))
+            with suppress(OSError):
+                # It may be killed meanwhile.
+                memory[name], descriptors[name] = round(_memory(pid) / MIB, 1), _descriptors(pid)
+    return Sample(round(seconds, 1), cycles, memory, descriptors, await _keys(world), files or {})
 
 
 def _memory(pid: int) -> int:
@@ -146,22 +155,25 @@ def _descriptors(pid: int) -> int:
 async def _keys(world: World) -> dict[str, int]:
     counts: dict[str, int] = {}
     prefix = f"sandmesh:{{{world.settings.mesh_id}}}:"
-    async with world.store.client() as client:
-        async for key in client.scan_iter(match=f"{prefix}*", count=1000):
-            family, _, rest = key.removeprefix(prefix).partition(":")
-            # What each sandbox used is kept for longer than a soak takes: the store bounds how many.
-            if not (family == "usage" and rest.startswith("sandbox:")):
-                counts[family] = counts.get(family, 0) + 1
+    with suppress(RedisError, OSError):
+        async with world.store.client() as client:
+            async for key in client.scan_iter(match=f"{prefix}*", count=1000):
+                family, _, rest = key.removeprefix(prefix).partition(":")
+                # What each sandbox used is kept for longer than a soak takes: the store bounds how many.
+                if not (family == "usage" and rest.startswith("sandbox:")):
+                    counts[family] = counts.get(family, 0) + 1
     return counts
 
 
 def trends(samples: Sequence[Sample], bounds: Bounds) -> list[Trend]:
     """Compare the last quarter with the second one, series by series."""
     found: list[Trend] = []
-    for what in ("memory", "descriptors", "keys"):
+    for what in ("memory", "descriptors", "keys", "files"):
         tables: list[Mapping[str, float]] = [getattr(sample, what) for sample in samples]
         for name in sorted({name for table in tables for name in table}):
-            series = [table.get(name, 0.0) for table in tables]
+            # What is being started again holds nothing, which is not a figure; a family of keys is empty at times.
+            absent = [0.0] if what in ("keys", "files") else []
+            series = [one for table in tables for one in ([table[name]] if name in table else absent)]
             quarter = max(1, len(series) // 4)
             second, last = mean(series[quarter : 2 * quarter]), mean(series[-quarter:])
             found.append(Trend(what, name, round(second, 1), round(last, 1), _is_flat(what, second, last, bounds)))
@@ -173,5 +185,6 @@ def _is_flat(what: str, second: float, last: float, bounds: Bounds) -> bool:
         "memory": max(bounds.memory_mib, bounds.memory_part * second),
         "descriptors": bounds.descriptors,
         "keys": max(bounds.keys, bounds.keys_part * second),
+        "files": max(bounds.files, bounds.files_part * second),
     }
     return last - second <= allowed[what]

@@ -81,6 +81,9 @@ class AllocatorSettings(Settings):
     create_pause_seconds: float = Field(default=0.1, gt=0)
     """How long before a start is tried a second time; doubled with each further one."""
 
+    driver_return_seconds: float = Field(default=10.0, ge=0, validation_alias="SANDMESH_DRIVER_RETURN_SECONDS")
+    """How long creates wait for a driver that went away, as when it is restarted, where no other node serves them."""
+
     breaker_failures: PositiveInt = 3
     """After how many failed starts in a row a node is passed over while another has room."""
 

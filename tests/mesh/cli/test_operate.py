@@ -48,6 +48,35 @@ def follow(commands: Commands, title: str, folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(240)
+def test_a_backup_that_is_unpacked_over_a_mesh_that_runs_is_refused_before_anything_is_changed(
+    sandmesh: Commands, tmp_path: Path
+) -> None:
+    sandmesh.run("up", "-d")
+    follow(sandmesh, "Back up", tmp_path)
+    started = sandmesh.run("up", "-d", "-o", "json").json
+    sandmesh.run("token", "create", "since", "--user", "ada")
+    with pytest.raises(AssertionError, match="runs: sandmesh down first"):
+        follow(sandmesh, "Restore", tmp_path)
+    # What an operator unpacks by hand: the pid in an old lock is no longer the mesh's.
+    sandmesh.settings.paths.lock.write_text("1")
+    assert sandmesh.run("down", "-o", "json").json["pid"] == started["pid"]
+    sandmesh.run("up", "-d")
+    assert "since" in [one["name"] for one in sandmesh.run("token", "ls", "-o", "json").json]
+
+
+@pytest.mark.timeout(240)
+def test_an_upgrade_leaves_sandboxes_running_with_what_their_kernels_know(sandmesh: Commands, tmp_path: Path) -> None:
+    sandmesh.run("up", "-d")
+    session = ("run", "--no-rm", "--session", "work", "--user", "ada", "--", "true")
+    sandmesh.run(*session)
+    [box] = [one["sandbox_id"] for one in sandmesh.run("ls", "-o", "json").json]
+    cell = ("call", box, "run_ipython_cell")
+    sandmesh.run(*cell, '{"code": "number = 41"}')
+    follow(sandmesh, "Upgrade", tmp_path)
+    assert sandmesh.run(*cell, '{"code": "print(number + 1)"}').out.strip() == "42"
+
+
 def lose(commands: Commands, folder: Path) -> None:
     """Lose the machine: nothing of the mesh is left on it."""
     remove(commands.settings.paths)

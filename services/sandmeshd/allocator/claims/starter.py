@@ -38,6 +38,8 @@ Outcome = Record | SandmeshError
 _PORT_CONFLICTS = 16
 """How many leased ports may be in use by others before an attempt fails."""
 
+_LONGEST_PAUSE_SECONDS = 1.0
+
 # What another node, or the same one a moment later, may do better.
 _PASSING = (SandboxStartFailed, RuntimeUnavailable, MeshUnavailable)
 
@@ -101,6 +103,7 @@ class Starter:
 
     async def _attempts(self, record: Record) -> Record:
         tried: list[str] = []
+        returns_until = asyncio.get_running_loop().time() + self._settings.driver_return_seconds
         while True:
             node = self._nodes.by_id(record.node_id)
             try:
@@ -109,7 +112,9 @@ class Starter:
                 tried.append(record.node_id)
                 if node is not None:
                     node.breaker.failed(error.message)
-                if len(tried) >= self._settings.create_attempts:
+                # A driver that went away may be one that is being restarted.
+                waits = isinstance(error, MeshUnavailable) and asyncio.get_running_loop().time() < returns_until
+                if len(tried) >= self._settings.create_attempts and not waits:
                     raise
                 record = await self._elsewhere(record, tried, error)
             else:
@@ -127,7 +132,8 @@ class Starter:
             raise error
         log.info("a start is retried", sandbox_id=record.sandbox_id, node=moved.node_id, error=error.message)
         if moved.node_id in tried:
-            await asyncio.sleep(self._settings.create_pause_seconds * 2 ** (len(tried) - 1))
+            pause = self._settings.create_pause_seconds * 2 ** (len(tried) - 1)
+            await asyncio.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
         return moved
 
     async def _create(self, node: Node | None, record: Record) -> Record:

@@ -39,6 +39,8 @@ class Node:
     """How many requests in a row it did not answer."""
     failure: str = ""
     """Why it did not answer."""
+    silent_since: float = 0.0
+    """When the first of those requests was, by the loop's clock."""
     _indexed: pb.GetInfoResponse | None = None
     _templates: dict[str, pb.TemplateInfo] = field(default_factory=dict[str, pb.TemplateInfo])
     """Those of `_indexed`, by name: a claim looks its template up a dozen times."""
@@ -84,6 +86,8 @@ class Node:
         return self.info
 
     def _silent(self, failure: str) -> None:
+        if not self.silences:
+            self.silent_since = asyncio.get_running_loop().time()
         self.silences += 1
         self.failure = failure
         if self.info is not None and self.silences == _SILENCES:

@@ -13,6 +13,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import (
     CapabilityMissing,
     InvalidArgument,
+    MeshUnavailable,
     RuntimeUnavailable,
     SandmeshError,
     TemplateNotFound,
@@ -31,6 +32,8 @@ from sandmeshd.contracts.driver import Driver
 
 _DEVICE_TOOLS = "mobile"
 """The group of tools of templates whose sandboxes hold a device."""
+
+_RETURN_POLL_SECONDS = 0.25
 
 log = structlog.get_logger()
 
@@ -185,7 +188,7 @@ class Nodes:
         found = self._healthy(driver)
         if not found:
             # Only then: who waits for the silent ones waits for as long as one of many hangs.
-            await self._refresh_silent()
+            await self._await_return()
             found = self._healthy(driver)
         if not found:
             wanted = driver or self._settings.default_driver
@@ -198,6 +201,17 @@ class Nodes:
         known = [node for node in self._nodes if node.is_healthy]
         wanted = driver or self._settings.default_driver or (known[0].info.name if known and known[0].info else "")
         return [node for node in known if node.info and node.info.name == wanted]
+
+    async def _await_return(self) -> None:
+        """Wait for a driver that went away just now, which may be a restart."""
+        while True:
+            try:
+                return await self._refresh_silent()
+            except MeshUnavailable:
+                returns_until = max(node.silent_since for node in self._nodes) + self._settings.driver_return_seconds
+                if asyncio.get_running_loop().time() > returns_until:
+                    raise
+                await asyncio.sleep(_RETURN_POLL_SECONDS)
 
     async def _refresh_silent(self) -> None:
         silent = [node for node in self._nodes if not node.is_healthy]
