@@ -82,7 +82,7 @@ class Claims:
         except TimeoutError as error:
             if isinstance(error, SandmeshError):
                 raise
-            raise self._nodes.preparations.deadline_exceeded(request.spec.template) from None
+            raise self._nodes.late(request.spec.template) from None
         attempt = _ClaimAttempt(
             claim, self._records, self._outcomes, queue_seconds, self._settings.poll_seconds, self._widened
         )

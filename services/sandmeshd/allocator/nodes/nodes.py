@@ -202,6 +202,13 @@ class Nodes:
         wanted = driver or self._settings.default_driver or (known[0].info.name if known and known[0].info else "")
         return [node for node in known if node.info and node.info.name == wanted]
 
+    def late(self, template: str) -> SandmeshError:
+        """Return the error of a request for which no node was ready in time."""
+        silent = [node for node in self._nodes if not node.is_healthy and node.failure]
+        if silent and len(silent) == len(self._nodes):
+            return MeshUnavailable(silent[0].failure, {"driver": silent[0].name})
+        return self.preparations.deadline_exceeded(template)
+
     async def _await_return(self) -> None:
         """Wait for a driver that went away just now, which may be a restart."""
         while True:
