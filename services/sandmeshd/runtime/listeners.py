@@ -27,6 +27,8 @@ class Listeners:
         """Note addresses (host:port or URLs; unix sockets are left out) until the block ends."""
         lines = [f"{host} {port}" for host, port in filter(None, map(read_address, addresses))]
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Where nobody reads them, those of processes that were killed would be kept for ever.
+        self.all()
         # Readers skip it by this ending until it is locked and complete.
         path = self._folder / f"{os.getpid()}-{secrets.token_hex(6)}"
         descriptor = os.open(f"{path}~", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
