@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.errors import MeshUnavailable
+from tests.faults.doctor import Finding, wait_for_finding
 from tests.faults.test_lost_driver import fell_silent
 from tests.faults.world import open_world
 
@@ -26,6 +28,22 @@ async def test_an_allocator_that_hangs_is_left_for_the_other_and_no_create_or_ce
                 assert (await kept.run_ipython_cell("print(kept)")).stdout == "1\n"
             finally:
                 world.programs[name].signal(signal.SIGCONT)
+
+
+@pytest.mark.timeout(240)
+async def test_the_doctor_names_a_driver_or_a_store_that_hangs(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        pids = {"node": world.programs["driver1"].pid or 0, "store": await world.store.find_pid()}
+        for part, pid in pids.items():
+
+            def hangs(found: Finding, part: str = part) -> bool:
+                return found.name.startswith(part) and found.health != "ok" and "answer" in found.seen
+
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await wait_for_finding(world, hangs)
+            finally:
+                os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.timeout(120)
