@@ -23,8 +23,8 @@ class Finding:
 
 
 async def doctor(world: World, *more: str) -> tuple[int, str]:
-    """Run it against the first gateway. Returns: its exit code and what it printed."""
-    command = (sys.executable, "-m", "sandmeshd.cli.user", "doctor", "--mesh", "--base-url", world.gateways[0], *more)
+    """Run it against all gateways. Returns: its exit code and what it printed."""
+    command = (sys.executable, "-m", "sandmeshd.cli.user", "doctor", "--mesh", "--base-url", world.addresses(), *more)
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, env={**os.environ, "SANDMESH_MESH_ID": world.settings.mesh_id}
     )

@@ -31,9 +31,13 @@ async def test_an_allocator_that_hangs_is_left_for_the_other_and_no_create_or_ce
 
 
 @pytest.mark.timeout(240)
-async def test_the_doctor_names_a_driver_or_a_store_that_hangs(tmp_path: Path) -> None:
-    async with open_world(tmp_path) as world:
-        pids = {"node": world.programs["driver1"].pid or 0, "store": await world.store.find_pid()}
+async def test_the_doctor_names_a_gateway_a_driver_or_a_store_that_hangs(tmp_path: Path) -> None:
+    async with open_world(tmp_path, count=2) as world:
+        pids = {
+            f"gateway {world.gateways[0]}": world.programs["gateway1"].pid or 0,
+            "node": world.programs["driver1"].pid or 0,
+            "store": await world.store.find_pid(),
+        }
         for part, pid in pids.items():
 
             def hangs(found: Finding, part: str = part) -> bool:

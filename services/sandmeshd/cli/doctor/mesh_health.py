@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from sandmesh.errors import Denied, SandmeshError
 from sandmesh.mesh import MeshAsync
@@ -64,9 +66,36 @@ async def check_mesh(settings: MeshSettings, connection: ConnectionOptions) -> A
     if address is None:
         yield unknown(MESH, "local mesh", "not running; `sandmesh up -d` starts it")
     else:
-        async for finding in _check_running(address, connection.mesh(REQUEST_SECONDS)):
+        async for finding in _check_gateways(address, connection):
             yield finding
     yield _check_leftovers(settings)
+
+
+async def _check_gateways(address: str, connection: ConnectionOptions) -> AsyncIterator[Finding]:
+    """Check each of several gateways by itself, then the mesh by one that answers."""
+    addresses = [one.strip() for one in address.split(",") if one.strip()]
+    answering = addresses
+    if len(addresses) > 1:
+        failures = await asyncio.gather(*(_failure(replace(connection, base_url=one)) for one in addresses))
+        for one, failure in zip(addresses, failures, strict=True):
+            if failure:
+                yield bad(MESH, f"gateway {one}", failure, "see its log; end it where it hangs, and start it again")
+        answering = [one for one, failure in zip(addresses, failures, strict=True) if not failure] or addresses
+    found = ",".join(answering)
+    async for finding in _check_running(found, replace(connection, base_url=found).mesh(REQUEST_SECONDS)):
+        yield finding
+
+
+async def _failure(connection: ConnectionOptions) -> str:
+    """Return why a gateway does not answer; "" where it does."""
+    try:
+        async with connection.mesh(REQUEST_SECONDS) as mesh:
+            await mesh.health()
+    except Denied:
+        return ""
+    except SandmeshError as error:
+        return error.message
+    return ""
 
 
 async def _check_running(address: str, client: MeshAsync) -> AsyncIterator[Finding]:
