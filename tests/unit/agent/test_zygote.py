@@ -9,14 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandmesh.shared import frames
 from sandmeshd.agent.processes.namespaces import control_sockets
+from sandmeshd.agent.userland.python import kernel_protocol
 
 from .sandbox import Ground
 
@@ -59,11 +61,16 @@ class Asking:
         request = {"op": "spawn", "argv": argv, "env": env, "terminal": False, "whole": False}
         self._ask({**request, "id": number}, [os.open(os.devnull, os.O_RDWR) for _ in range(3)])
 
-    def fork(self, number: int) -> None:
-        """Ask for a kernel, which ends as soon as it looks for cells."""
-        ours, theirs = socket.socketpair()
-        ours.close()
+    def fork(self, number: int, theirs: socket.socket | None = None) -> None:
+        """Ask for a kernel with a socket, without one it ends as soon as it looks for cells."""
+        if theirs is None:
+            ours, theirs = socket.socketpair()
+            ours.close()
         self._ask({"op": "fork", "id": number}, [theirs.detach(), *(os.open(os.devnull, os.O_RDWR) for _ in range(2))])
+
+    def adopt(self, number: int, pid: int) -> None:
+        """Ask to take a process that a kernel is said to have forked."""
+        self._ask({"op": "adopt", "id": number, "pid": pid}, [])
 
     def signal(self, number: int, signal_number: int) -> None:
         """Ask for a signal to what has a number, and for an echo after it."""
@@ -230,3 +237,43 @@ def test_in_gvisor_the_end_of_the_process_that_kernels_are_forked_from_is_the_zy
         assert zygote.next() == {"up": True}
         os.kill(zygote.children()[0], signal.SIGKILL)
         assert zygote.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("start", [zygote_at, two_at])
+def test_only_children_that_are_no_others_are_adopted(
+    ground: Ground, tmp_path: Path, start: Callable[[Ground, Path], AbstractContextManager[Asking]]
+) -> None:
+    with start(ground, tmp_path) as zygote:
+        assert zygote.next() == {"up": True}
+        zygote.spawn(1, "sleep", "60")
+        known = zygote.next()["pid"]
+        refused = {"errno": errno.ESRCH, "step": "adopt"}
+        for number, pid in enumerate((0 if start is two_at else known, 1, os.getpid(), -1, 1 << 40), start=2):
+            zygote.adopt(number, pid)
+            assert zygote.next() == {"refused": number, **refused}
+        zygote.signal(1, signal.SIGKILL)
+        assert zygote.next() in ({"echo": 1}, {"ended": 1, "status": 9, "failure": None})
+
+
+@pytest.mark.parametrize("start", [zygote_at, two_at])
+def test_an_orphan_is_adopted_signalled_and_reported(
+    ground: Ground, tmp_path: Path, start: Callable[[Ground, Path], AbstractContextManager[Asking]]
+) -> None:
+    connection, theirs = socket.socketpair()
+    code = "import os, time\npid = os.fork()\nif pid == 0 and os.fork() == 0: time.sleep(60)\nif pid == 0: os._exit(0)"
+    with start(ground, tmp_path) as zygote, connection:
+        assert zygote.next() == {"up": True}
+        zygote.fork(1, theirs)
+        kernel = zygote.next()["pid"]
+        connection.sendall(frames.pack(kernel_protocol.RUN + code.encode() + b"\nos.waitpid(pid, 0)"))
+        assert connection.recv(4) != b""
+        parent = int(Path(f"/proc/{kernel}/stat").read_text().rpartition(")")[2].split()[1])
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        (orphan,) = {int(child) for child in children} - {kernel}
+        zygote.adopt(2, orphan)
+        assert zygote.next() == {"started": 2, "pid": orphan}
+        zygote.signal(2, signal.SIGKILL)
+        assert sorted((zygote.next() for _ in range(2)), key=str) == [
+            {"echo": 2},
+            {"ended": 2, "status": 9, "failure": None},
+        ]
