@@ -186,8 +186,8 @@ def _agentscope(method: str, fields: list[str]) -> Row:
     kinds: dict[str, messages.Kind] = {
         one: dict if one in ("meta", "environment", "arguments", "server_configs") else str for one in fields
     }
-    names: tuple[str, ...] = ("mount_dir", "storage_path")
-    places = dict.fromkeys(names, "places of the client's machine")
+    where = "places of the client's machine"
+    places: dict[str, str] = {"mount_dir": where, "storage_path": where}
     return Row(send, Message({one: kind for one, kind in kinds.items() if one not in places}, places))
 
 
