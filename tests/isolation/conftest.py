@@ -145,11 +145,16 @@ async def _build() -> None:
         pass
 
 
-@pytest.fixture(scope="session", params=ways())
-def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
-    """Make all attempts in a sandbox, once for every way of starting one."""
+def attempt_all(way: str) -> Tables:
+    """Make all attempts in a sandbox that is started in one way."""
     with laid_out(_host_uid()) as decoys:
-        yield asyncio.run(_attempted(request.param, decoys))
+        return asyncio.run(_attempted(way, decoys))
+
+
+@pytest.fixture(scope="session", params=ways())
+def tables(request: pytest.FixtureRequest) -> Tables:
+    """Make all attempts in a sandbox, once for every way of starting one."""
+    return attempt_all(request.param)
 
 
 @pytest.fixture(scope="session")

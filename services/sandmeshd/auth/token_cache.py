@@ -163,6 +163,14 @@ class KnownTokens:
             revision = answer.revision
             self._revoke(set(answer.token_ids))
 
+    def heard_of(self, response: bytes) -> None:
+        """Look up the token of a RevokeTokenResponse at its next use; what is under way ends with the news of it."""
+        token_id = pb.RevokeTokenResponse.FromString(response).token.token_id
+        self._news += 1
+        for grant in self._grants.values():
+            if grant.token_id == token_id:
+                grant.checked = float("-inf")
+
     def _doubt(self) -> None:
         # Nothing is told of a revocation now: every token is asked about at its next use.
         for grant in self._grants.values():

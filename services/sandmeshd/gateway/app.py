@@ -103,7 +103,7 @@ async def open_gateway(
         calls = Calls(settings, routes, trail.probed)
         services = [
             Registration(NAME, lambda server: server.add_generic_rpc_handlers((handlers(calls),))),
-            *(forwarded(service, channel, _observers(routes), trail.recorded) for service, channel in owners),
+            *(forwarded(service, channel, _observers(routes, tokens), trail.recorded) for service, channel in owners),
         ]
         closed = Closed(closed_to_users(public), closed_to_projects(public), changing(public), without_sandbox(public))
         arounds = [observed(measured.rpcs), admitted(settings, tokens, closed, trail.refused)]
@@ -132,12 +132,13 @@ def _may_carry(settings: GatewaySettings) -> bool:
     return token_required(settings) or not any(is_open(address) for address in settings.http_listen)
 
 
-def _observers(routes: Routes) -> Mapping[str, Observer]:
+def _observers(routes: Routes, tokens: KnownTokens) -> Mapping[str, Observer]:
     """Return what learns from the responses to forwarded methods, by the method's name."""
     return {
         "ConnectSession": routes.expect,
         "PauseSandbox": routes.paused.note_paused,
         "ResumeSandbox": routes.paused.note_resumed,
+        "RevokeToken": tokens.heard_of,
     }
 
 

@@ -52,7 +52,8 @@ class AuditFile(AuditSink):
 
     def _encode(self, entry: pb.AuditEntry) -> bytes:
         fields = MessageToDict(entry, preserving_proto_field_name=True)
-        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+        # In ASCII: readers take other signs for ends of lines, too, such as U+2028.
+        return json.dumps(fields).encode() + b"\n"
 
     def _write(self) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

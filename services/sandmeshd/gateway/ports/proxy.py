@@ -85,9 +85,9 @@ class Proxy:
             token = request.headers.get(PORT_HEADER) if exposed is None else exposed.token
             if token is not None:
                 return await self._carry(request, token, "", _raw_path(request))
-            name, found, _ = (request.host.rpartition(":")[0] or request.host).lower().rpartition(suffix)
+            name, found, beyond = (request.host.rpartition(":")[0] or request.host).lower().rpartition(suffix)
             # A door may have other names below localhost.
-            if not found or (suffix == _LOCAL and not _TOKEN.fullmatch(name)):
+            if not found or beyond or (suffix == _LOCAL and not _TOKEN.fullmatch(name)):
                 return await handler(request)
             return await self._carry(request, name, "", _raw_path(request))
 
