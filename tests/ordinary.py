@@ -20,7 +20,10 @@ SUBORDINATE = range(2_100_000_000, 2_100_065_536)
 
 _GRANTED = """
 mount --make-rprivate /
-for name in passwd subuid subgid; do mount --bind "$1/$name" "/etc/$name"; done
+for name in passwd subuid subgid; do
+    [ -e "/etc/$name" ] || touch "/etc/$name"
+    mount --bind "$1/$name" "/etc/$name"
+done
 shift
 exec "$@"
 """
