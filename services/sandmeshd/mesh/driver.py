@@ -106,8 +106,8 @@ def settings_for(settings: MeshSettings, name: str, cls: type[Own]) -> Own:
         "ends_with_driver": settings.ephemeral,
         "own_workspaces": settings.ephemeral,
     }
-    if "images" in cls.model_fields:
-        of_mesh["images"] = settings.image_store
+    if "image_store" in cls.model_fields:
+        of_mesh["image_store"] = settings.image_store
     return validate("driver", name, cls, settings.drivers, of_mesh)
 
 

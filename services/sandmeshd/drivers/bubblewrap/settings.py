@@ -81,7 +81,7 @@ class BubblewrapSettings(DriverSettings):
     """Where templates' Debian packages come from: the host's installed ones, a separate system built from Debian's
     archive, or (auto) the host's where all are installed."""
 
-    images: ImageSettings | None = Field(default=None, exclude=True)
+    image_store: ImageSettings | None = Field(default=None, exclude=True)
     """Where images are, and what they may be: the mesh's settings."""
 
     root_sandboxes: Literal["allowed", "never"] = Field(default="allowed", validation_alias="SANDMESH_ROOT_SANDBOXES")

@@ -43,7 +43,7 @@ class ImageSource:
 
     def __init__(self, settings: BubblewrapSettings) -> None:
         self._settings = settings
-        self._store = ImageStore(settings.images or ImageSettings(), settings.paths.state_root / "images")
+        self._store = ImageStore(settings.image_store or ImageSettings(), settings.paths.state_root / "images")
         self._pulls: dict[str, asyncio.Task[Image]] = {}
 
     @asynccontextmanager
