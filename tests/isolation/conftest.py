@@ -70,7 +70,9 @@ async def living(way: str, image: str = "", store: Path | None = None) -> AsyncG
     paths.make()
     facts = {"way": way} if "way" in BubblewrapSettings.model_fields else {}
     images = ImageSettings(images=store)
-    settings = BubblewrapSettings.model_validate({"paths": paths, "ends_with_driver": True, "images": images, **facts})
+    settings = BubblewrapSettings.model_validate(
+        {"paths": paths, "ends_with_driver": True, "image_store": images, **facts}
+    )
     try:
         async with open_driver(settings) as driver:
             async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="filesystem")):
