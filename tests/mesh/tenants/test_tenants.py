@@ -47,7 +47,7 @@ async def test_bad_quotas_are_refused_with_what_is_wrong(admin: MeshAsync) -> No
         ({"sandboxes": 1}, {}, "name one of the two"),
         ({"sandboxes": 1}, {"project": "p", "user_id": "u"}, "name one of the two"),
         ({"sandboxes": 1}, {"project": "a b"}, "letters, digits"),
-        ({"boxes": 1}, {"project": "p"}, "no quota 'boxes'"),
+        ({"boxes": 1}, {"project": "p"}, "no such quota: 'boxes'"),
         ({"sandboxes": -1}, {"project": "p"}, "limits.sandboxes is a whole number"),
         ({"sandboxes": 1.5}, {"project": "p"}, "limits.sandboxes is a whole number"),
         ({"memory": "much"}, {"project": "p"}, "512MiB"),

@@ -85,8 +85,10 @@ class Zygote:
 
     def _begin(self) -> None:
         if os.getpid() != 1:
-            # Kernels that others forked become its children, as they do where it is the first process.
-            syscalls.adopt_orphans()
+            # Kernels that others forked become its children, as they do where it is the first process. gVisor does not
+            # know this: there they are refused when they are to be adopted.
+            with suppress(OSError):
+                syscalls.adopt_orphans()
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake_only)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
