@@ -79,7 +79,10 @@ class BubblewrapDriver(ProcessDriver):
 
     async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
         """Build what a template is made of."""
-        async with aclosing(self._builds.prepare(self._builds.template(request.template))) as steps:
+        template = self._builds.template(request.template)
+        if not template.image_is_shipped:
+            await self._images.check_here(template.image, template)
+        async with aclosing(self._builds.prepare(template)) as steps:
             async for step in steps:
                 yield pb.PrepareTemplateResponse(message=step.message, fraction=step.fraction)
         self._prewarm()

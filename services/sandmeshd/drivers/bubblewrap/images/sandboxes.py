@@ -61,6 +61,17 @@ class ImageSandboxes:
             message = f"the bubblewrap driver has root inside only in an image, since other roots are read-only: {fix}"
             raise CapabilityMissing(message, {"needs": "root", "fix": fix})
 
+    async def check_here(self, reference: str, template: Template) -> None:
+        """Refuse a template's own image that was not pulled.
+
+        Raises:
+            CapabilityMissing: It was not; the message has the command.
+        """
+        if reference == template.image and not await self._source.is_here(reference):
+            fix = f"sandmesh image pull {reference}, or name a shipped one (runtime-sandbox-base)"
+            message = f"the image {reference} of the template {template.name!r} is not here: {fix}"
+            raise CapabilityMissing(message, {"needs": "image", "fix": fix, "template": template.name})
+
     @asynccontextmanager
     async def held(
         self, spec: sandbox_pb2.SandboxSpec, reference: str, template: Template
@@ -73,10 +84,7 @@ class ImageSandboxes:
             InvalidArgument, TooLarge, RuntimeUnavailable: As `ImageStore.pull`.
         """
         self._check(spec)
-        if reference == template.image and not await self._source.is_here(reference):
-            fix = f"sandmesh image pull {reference}, or name a shipped one (runtime-sandbox-base)"
-            message = f"the image {reference} of the template {template.name!r} is not here: {fix}"
-            raise CapabilityMissing(message, {"needs": "image", "fix": fix, "template": template.name})
+        await self.check_here(reference, template)
         self._ranges.check()
         async with self._source.held(reference) as (image, hold):
             config = image.config
