@@ -152,7 +152,7 @@ class ForwardStream:
         """Read as many bytes as asked for; fewer are the stream's end.
 
         Raises:
-            tarfile.ReadError: It is a header of more than 1 MiB, which nobody writes.
+            tarfile.ReadError: A header has more than 1 MiB.
         """
         end = self._at + size
         if end > len(self._buffer):

@@ -67,7 +67,7 @@ class Turns:
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
     def take_free(self) -> bool:
-        """Take the turn if nobody has it."""
+        """Take the turn if it is free."""
         free = not self.taken
         self.taken = True
         return free

@@ -88,7 +88,7 @@ class KernelTable:
 
     def handlers(self) -> Mapping[type[Tool], Handler]:
         """Return the handler of each tool."""
-        from sandmesh._tools import generic, kernels  # noqa: PLC0415 - agents that nobody has called do without
+        from sandmesh._tools import generic, kernels  # noqa: PLC0415 - unused agents do without
 
         return {
             generic.RunIpythonCell: self.default.run,

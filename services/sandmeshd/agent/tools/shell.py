@@ -36,7 +36,7 @@ class Shell:
 
     def handlers(self) -> Mapping[type[Tool], Handler]:
         """Return the handler of each tool."""
-        from sandmesh._tools import generic, processes  # noqa: PLC0415 - agents that nobody has called do without
+        from sandmesh._tools import generic, processes  # noqa: PLC0415 - unused agents do without
 
         return {
             generic.RunShellCommand: self.run,

@@ -149,7 +149,7 @@ def _monitor(status: int, child: int, go: int) -> NoReturn:
 
 
 def _become_root() -> None:
-    """Become root of the sandbox's user namespace, whose ids nobody else has."""
+    """Become root of the sandbox's user namespace, whose ids are used only there."""
     os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)

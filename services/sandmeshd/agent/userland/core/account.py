@@ -50,7 +50,7 @@ class Account:
     def limit_namespace(processes: int) -> None:
         """Limit the processes of all users together of the user namespace that this process is about to make."""
         if processes:
-            # The kernel keeps it with the namespace: whoever is root there may raise or leave it for itself alone.
+            # The kernel keeps it with the namespace: root there may raise it or leave it, only for itself.
             resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
 
     def variables(self) -> dict[str, str]:

@@ -172,7 +172,7 @@ def give_up_privileges(seccomp: bytes) -> None:
 def be_limited_root(seccomp: bytes) -> None:
     """Keep the capabilities of root in an image, and load the filter of user code.
 
-    Set-uid programs work: what they gain is within the bounding set, in a user namespace whose ids nobody else has.
+    Set-uid programs work: what they gain is within the bounding set, in a user namespace whose ids are used only there.
     """
     syscalls.bound_capabilities(ROOT_CAPABILITIES)
     # Who may administer its user namespace needs no no_new_privs for it, see seccomp(2).

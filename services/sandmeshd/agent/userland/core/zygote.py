@@ -256,7 +256,7 @@ class Zygote:
 
 
 def deliver(to: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message, and end this process where nobody receives it."""
+    """Send a message, and end this process if there is no receiver."""
     data = json.dumps(message).encode()
     for _ in range(_REPORT_ATTEMPTS):
         try:

@@ -78,7 +78,7 @@ def serve(control_fd: int, own: set[int], loop: Any) -> Fork | None:
 
 
 def _let_go(control: socket.socket, pid: int, opener: int) -> None:
-    """Let the forked process go on, unless this one has threads that libraries did not end for the fork."""
+    """Release the forked process, unless this one has threads that libraries did not end for the fork."""
     threads = leftovers.native_threads()
     if threads:
         os.kill(pid, signal.SIGKILL)

@@ -50,7 +50,7 @@ def native_threads() -> list[str]:
 
 
 def describe_threads(names: list[str]) -> str:
-    """Say which threads keep a process from being forked."""
+    """Describe which threads keep a process from being forked."""
     shown = ", ".join(name[:_MOST_CHARACTERS] for name in names[:8]) + (", ..." if len(names) > 8 else "")
     return f"it has {len(names)} more thread(s), which a fork would lack: {shown}. End them, and fork again"
 

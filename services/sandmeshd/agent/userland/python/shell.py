@@ -300,7 +300,7 @@ class Shell(InteractiveShell):
                 raise
 
     def init_magics(self) -> None:
-        """Have %pip raise an error where a disk was full; after other failures a cell goes on, as IPython's does."""
+        """Make %pip raise an error where a disk was full; after other failures a cell goes on, as IPython's does."""
         super().init_magics()
 
         def pip(line: str) -> None:
