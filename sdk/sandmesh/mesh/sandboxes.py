@@ -76,11 +76,34 @@ class SandboxesAsync:
         Raises:
             SandboxNotFound: There is none, or it is another user's.
         """
-        lease = (await self.get(sandbox_id)).lease
-        request = pb.ReleaseSandboxRequest(
-            sandbox_id=sandbox_id, fencing_token=0 if lease is None else lease.fencing_token, killed=True
-        )
+        token = await self._token(sandbox_id)
+        request = pb.ReleaseSandboxRequest(sandbox_id=sandbox_id, fencing_token=token, killed=True)
         await self._rpc.send(lambda stubs: stubs.sandboxes.ReleaseSandbox, request)
+
+    async def pause(self, sandbox_id: str) -> SandboxInfo:
+        """Freeze every process of a sandbox, whoever holds it, and return its record; its lease goes on.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+            CapabilityMissing: Its driver cannot pause.
+            WrongState: It is neither READY nor PAUSED.
+        """
+        request = pb.PauseSandboxRequest(sandbox_id=sandbox_id, fencing_token=await self._token(sandbox_id))
+        return read_sandbox((await self._rpc.send(lambda stubs: stubs.sandboxes.PauseSandbox, request)).sandbox)
+
+    async def resume(self, sandbox_id: str) -> SandboxInfo:
+        """Resume a paused sandbox, whoever holds it, and return its record; a running one is left unchanged.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+            WrongState: It is neither READY nor PAUSED.
+        """
+        request = pb.ResumeSandboxRequest(sandbox_id=sandbox_id, fencing_token=await self._token(sandbox_id))
+        return read_sandbox((await self._rpc.send(lambda stubs: stubs.sandboxes.ResumeSandbox, request)).sandbox)
+
+    async def _token(self, sandbox_id: str) -> int:
+        lease = (await self.get(sandbox_id)).lease
+        return 0 if lease is None else lease.fencing_token
 
     async def release_all(self, labels: Mapping[str, str]) -> int:
         """Release every sandbox in use that has all these labels, whoever holds it; return how many there were.

@@ -33,6 +33,8 @@ class Sandboxes(Facade):
     list = blocking(SandboxesAsync.list)
     get = blocking(SandboxesAsync.get)
     kill = blocking(SandboxesAsync.kill)
+    pause = blocking(SandboxesAsync.pause)
+    resume = blocking(SandboxesAsync.resume)
 
     def network(self, sandbox_id: str) -> Network:
         """Return the network of a sandbox: show, allow, deny, set."""

@@ -10,7 +10,7 @@ MESH, SANDBOXES, MACHINE = "Meshes", "Sandboxes", "This machine"
 CLI = "sandmeshd.cli"
 RECORDS, TOOLS, RUN = f"{CLI}.sandboxes.records", f"{CLI}.sandboxes.tools", f"{CLI}.run.commands"
 PORTS, SNAPSHOTS = f"{CLI}.sandboxes.ports", f"{CLI}.sandboxes.snapshots"
-QUOTAS = f"{CLI}.sandboxes.quotas"
+QUOTAS, PAUSES = f"{CLI}.sandboxes.quotas", f"{CLI}.sandboxes.pauses"
 
 
 class UserCommands(LazyGroup):
@@ -39,6 +39,10 @@ class UserCommands(LazyGroup):
         Entry("ls", RECORDS, "List sandboxes.", SANDBOXES),
         Entry("inspect", RECORDS, "Print a sandbox's record.", SANDBOXES),
         Entry("kill", RECORDS, "Release sandboxes of any holder.", SANDBOXES),
+        Entry("pause", PAUSES, "Freeze every process of sandboxes.", SANDBOXES),
+        Entry("resume", PAUSES, "Resume paused sandboxes.", SANDBOXES),
+        Entry("mark", PAUSES, "Hold the state of a Python kernel.", SANDBOXES),
+        Entry("rewind", PAUSES, "Return a Python kernel to a mark.", SANDBOXES),
         Entry("logs", f"{CLI}.sandboxes.logs", "Print the log of a sandbox's agent and runtime.", SANDBOXES),
         Entry("events", f"{CLI}.sandboxes.events", "Print the events of sandboxes.", SANDBOXES),
         Entry("tools", TOOLS, "List the tools that a sandbox has now.", SANDBOXES),

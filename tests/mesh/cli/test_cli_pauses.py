@@ -1,0 +1,65 @@
+"""Commands that pause, resume, mark and rewind, on one mesh for all tests of this file."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from sandmesh import BaseSandbox
+from tests.mesh.commands import Commands, running_mesh
+
+
+@pytest.fixture(scope="module")
+def sandmesh() -> Generator[Commands]:
+    """Run a mesh for the file."""
+    with running_mesh() as commands:
+        yield commands
+
+
+@pytest.fixture
+def box(sandmesh: Commands) -> Generator[BaseSandbox]:
+    """Hold a sandbox."""
+    address = f"unix://{sandmesh.settings.paths.gateway}"
+    with BaseSandbox(base_url=address) as opened:
+        yield opened
+
+
+def test_a_sandbox_is_paused_and_resumed_by_command(sandmesh: Commands, box: BaseSandbox) -> None:
+    heading, row = sandmesh.run("pause", box.sandbox_id).out.splitlines()
+    assert heading.split() == ["SANDBOX", "TEMPLATE", "STATE"]
+    assert row.split() == [box.sandbox_id, "base", "PAUSED"]
+    assert sandmesh.run("ls").out.splitlines()[1].split()[2] == "PAUSED"
+    [again] = sandmesh.run("pause", "-o", "json", box.sandbox_id).json
+    assert again["state"] == "SANDBOX_STATE_PAUSED"
+    assert sandmesh.run("resume", box.sandbox_id).out.splitlines()[1].split()[2] == "READY"
+    assert box.run_ipython_cell("6 * 7").text == "42"
+
+
+def test_what_cannot_be_paused_is_named_and_the_others_are_paused(sandmesh: Commands, box: BaseSandbox) -> None:
+    done = sandmesh.run("pause", "sb_none", box.sandbox_id, "-o", "json", ok=False)
+    assert done.code == 3
+    assert "SANDBOX_NOT_FOUND" in done.err
+    assert [one["sandbox_id"] for one in done.json] == [box.sandbox_id]
+    assert sandmesh.run("resume", "sb_none", ok=False).out == ""
+
+
+def test_a_kernel_returns_to_a_mark_by_command_until_the_mark_is_dropped(sandmesh: Commands, box: BaseSandbox) -> None:
+    box.run_ipython_cell("import socket; kept = socket.socketpair(); x = 1")
+    marked = sandmesh.run("mark", box.sandbox_id)
+    mark = marked.out.strip()
+    assert "not held: unix socket" in marked.err
+    box.run_ipython_cell("x = 2")
+    assert sandmesh.run("rewind", box.sandbox_id, mark).out == ""
+    assert box.run_ipython_cell("x").text == "1"
+    dropped = sandmesh.run("mark", "--drop", mark, "-o", "json", box.sandbox_id).json
+    assert dropped == {"mark_id": mark, "kernel_id": "default", "not_copied": []}
+    gone = sandmesh.run("rewind", box.sandbox_id, mark, ok=False)
+    assert gone.code != 0
+    assert "has no mark" in gone.err
+
+
+def test_marks_of_kernels_that_do_not_exist_are_refused(sandmesh: Commands, box: BaseSandbox) -> None:
+    done = sandmesh.run("mark", "--kernel", "other", box.sandbox_id, ok=False)
+    assert done.code != 0
+    assert "there are default" in done.err
