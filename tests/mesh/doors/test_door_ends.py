@@ -63,14 +63,14 @@ async def test_a_request_under_way_ends_when_its_key_is_revoked(world: World, do
 async def test_attempts_at_anothers_sandbox_through_doors_are_in_the_audit(world: World) -> None:
     key, own = world.keys["other user"], world.made["sandboxID"]
     headers = {"X-API-KEY": key}
-    for method, path in (
-        ("GET", f"/sandboxes/{own}"),
-        ("DELETE", f"/sandboxes/{own}"),
-        ("POST", f"/sandboxes/{own}/timeout"),
-        ("POST", f"/sandboxes/{own}/connect"),
-        ("POST", f"/sandboxes/{own}/pause"),
+    for method, path, body in (
+        ("GET", f"/sandboxes/{own}", None),
+        ("DELETE", f"/sandboxes/{own}", None),
+        ("POST", f"/sandboxes/{own}/timeout", {"timeout": 60}),
+        ("POST", f"/sandboxes/{own}/connect", {"timeout": 60}),
+        ("POST", f"/sandboxes/{own}/pause", None),
     ):
-        async with world.http.request(method, world.url + path, headers=headers, json={"timeout": 60}) as response:
+        async with world.http.request(method, world.url + path, headers=headers, json=body) as response:
             assert response.status == 404, path
     called = {"identity": f"sb_{own}", "tool_name": "run_shell_command", "arguments": {"command": "id"}}
     _, refused = await post(world, "/call_tool", key, called)
