@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
+from pathlib import Path
 
 from tests.faults.world import World
 
@@ -44,8 +46,19 @@ async def records(world: World) -> list[str]:
 def sandboxes(world: World, idle: int) -> list[str]:
     """Return all that there is of sandboxes beside records, beyond `idle` processes."""
     processes = world.runtime.inside()
-    extra = [f"{len(processes)} processes in namespaces, idle there are {idle}"] if len(processes) > idle else []
-    return [*world.runtime.left(world.settings.paths), *extra]
+    extra = [f"{len(processes)} processes in namespaces, idle there are {idle}", *_lines(processes)]
+    return [*world.runtime.left(world.settings.paths), *(extra if len(processes) > idle else ())]
+
+
+def _lines(pids: list[int]) -> list[str]:
+    """Return who each is: its number, its parent's, and its command's first words."""
+    found: list[str] = []
+    for pid in pids:
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+            found.append(f"{pid} of {parent}: {command[:160]}")
+    return found
 
 
 async def look(world: World, idle: int) -> list[str]:

@@ -26,4 +26,4 @@ async def test_kills_at_random_lose_nothing_and_leave_nothing(
     assert not outcome.handed_out_twice
     assert not outcome.logged_errors
     assert not outcome.failures_in_the_clear, outcome
-    assert not outcome.left, outcome
+    assert not outcome.left, "\n".join(outcome.left)
