@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.doors import DOORS
 from tests.mutants.images import IMAGES
 from tests.mutants.mutant import Mutant
+from tests.mutants.screens import SCREENS
 from tests.mutants.walls import WALLS
 
 _EGRESS = "services/sandmeshd/drivers/egress"
@@ -389,4 +390,4 @@ _URLS = (
     ),
 )
 
-MUTANTS = (*WALLS, *DOORS, *IMAGES, *_GRANTS, *_PRINCIPALS, *_LISTENERS, *_URLS)
+MUTANTS = (*WALLS, *DOORS, *IMAGES, *SCREENS, *_GRANTS, *_PRINCIPALS, *_LISTENERS, *_URLS)

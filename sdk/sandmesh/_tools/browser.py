@@ -126,7 +126,7 @@ class BrowserHandleDialog(Tool):
     """Answer the open dialog (alert, confirm, prompt), which holds up the page."""
 
     accept: Annotated[bool, Param("Whether to accept it.")]
-    prompt_text: Annotated[str, Param("The text for a prompt.")] = ""
+    prompt_text: Annotated[str | None, Param("The text for a prompt; none: the text that it offers.")] = None
 
 
 @tool("browser")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,7 +60,7 @@ class _PipeReader:
 
 
 async def capture(processes: Processes, command: Command, call: Call | None) -> Captured:
-    """Run a program to its end without input, or until a call is stopped; without one, until this is cancelled.
+    """Run a program to its end without input, or until a call is stopped or this is cancelled.
 
     Background processes that it leaves get a broken pipe.
 
@@ -73,7 +73,7 @@ async def capture(processes: Processes, command: Command, call: Call | None) -> 
         readers = [_PipeReader(reader) for reader, _ in pipes]
         ends = [*null, *(writer for _, writer in pipes)]
         process = processes.spawn(command.argv, ends, cwd=command.cwd, env=command.env)
-        with call.stopping(process.stop, process.signal) if call else _killed_after(process):
+        with call.stopping(process.stop, process.signal) if call else nullcontext(), _killed_after(process):
             await process.started
             ended = await _read(readers, process.ended, process.kill)
     if max(reader.size for reader in readers) > MOST_OUTPUT:

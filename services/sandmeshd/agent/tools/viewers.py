@@ -10,11 +10,11 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from sandmesh.shared import frames
 from sandmesh.shared.frames import FrameBuffer, FrameTooLarge
@@ -23,12 +23,19 @@ from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.files.arguments import Arguments, read_arguments
 
+R = TypeVar("R")
 _CHUNK: Final = 256 << 10
 _SHOWN: Final = b"a"
 _INPUT: Final = b"i"
 _LARGEST: Final = 1 << 20
 _ACTING_SECONDS: Final = 2.0
-"""For how long after an action viewers are told that the agent acts."""
+"""For how long after an action's end viewers are told that the agent acts."""
+_TAKE_SECONDS: Final = 5.0
+"""How long a person who takes over waits for the agent's last step."""
+_INTERRUPTED: Final = (
+    "A person took over the {} during this call, which was ended there: what it had done before stays, the rest was "
+    "not done. Look at the {} again once they hand back."
+)
 
 
 class BadMessage(Exception):
@@ -81,25 +88,59 @@ class ControlView(Arguments):
     action: str = "show"
 
 
-class Viewers:
-    """The viewers of one screen or browser. `held` is what the agent's calls are told while one of them has it."""
+async def _nothing() -> None:
+    """Wait for nothing: a cancelled action has ended."""
 
-    def __init__(self, held: str) -> None:
+
+class Viewers:
+    """The viewers of one screen or browser, which is `watched`.
+
+    `held` is what the agent's calls are told while one of them has it. `settled` waits until what cancelled actions
+    had begun has ended.
+    """
+
+    def __init__(self, watched: str, held: str, settled: Callable[[], Awaitable[None]] = _nothing) -> None:
         self._held = held
+        self._interrupted = _INTERRUPTED.format(watched, watched)
+        self._settled = settled
         self._viewers: Counter[str] = Counter()
         self._holder: str | None = None
         self._acted = -math.inf
+        self._actions: set[asyncio.Task[Any]] = set()
         self._pumps: set[asyncio.Task[None]] = set()
 
-    def check(self) -> None:
-        """Check that the agent has control, and note that it acts.
+    async def act(self, action: Coroutine[Any, Any, R]) -> R:
+        """Carry out an action of the agent, which is cancelled when a person takes over.
 
         Raises:
-            ToolFailure: A person has it.
+            ToolFailure: A person has control, or took it before the action's end.
         """
         if self._holder is not None:
+            action.close()
             raise ToolFailure(self._held)
-        self._acted = time.monotonic()
+        task = asyncio.ensure_future(action)
+        self._actions.add(task)
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            self._actions.discard(task)
+            self._acted = time.monotonic()
+        if task.cancelled():
+            raise ToolFailure(self._interrupted)
+        return task.result()
+
+    async def _interrupt(self) -> None:
+        """Cancel what the agent does, and wait for the ends of its last steps."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TAKE_SECONDS):
+                for task in self._actions:
+                    task.cancel()
+                if self._actions:
+                    await asyncio.wait(self._actions)
+                await self._settled()
 
     def has(self, viewer: str) -> bool:
         """Return whether a viewer has control."""
@@ -114,10 +155,11 @@ class Viewers:
         connected = self._viewers[request.viewer] > 0
         if request.action == "take" and connected:
             self._holder = request.viewer
+            await self._interrupt()
         elif request.action == "hand_back" and self._holder == request.viewer:
             self._holder = None
         holder = "agent" if self._holder is None else "you" if self._holder == request.viewer else "another person"
-        acting = time.monotonic() - self._acted < _ACTING_SECONDS
+        acting = bool(self._actions) or time.monotonic() - self._acted < _ACTING_SECONDS
         state = {"holder": holder, "acting": acting}
         return Outcome(structured=json.dumps(state).encode())
 

@@ -55,6 +55,7 @@ class BrowserProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = FrameBuffer(_MAX_MESSAGE)
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._cancelled: dict[int, asyncio.Future[None]] = {}
         self._numbers = itertools.count(1)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -79,6 +80,8 @@ class BrowserProcess(asyncio.Protocol):
             if not self.up.done():
                 self.up.set_result(None)
             return
+        if (ended := self._cancelled.pop(message["id"], None)) is not None:
+            ended.set_result(None)
         reply = self._replies.pop(message["id"], None)
         if reply is not None and not reply.done():
             reply.set_result(message)
@@ -96,8 +99,14 @@ class BrowserProcess(asyncio.Protocol):
             self._send({"id": number, "tool": tool, "arguments": dict(arguments)})
             return await reply
         finally:
-            if self._replies.pop(number, None) is not None:
+            if self._replies.pop(number, None) is not None and self.alive:
+                self._cancelled[number] = asyncio.get_running_loop().create_future()
                 self._send({"cancel": number})
+
+    async def cancelled(self) -> None:
+        """Wait until the requests that were cancelled have ended."""
+        if self._cancelled:
+            await asyncio.wait(self._cancelled.values())
 
     def end(self, why: str) -> None:
         """End the process, and the browser with it."""
@@ -112,6 +121,9 @@ class BrowserProcess(asyncio.Protocol):
             last = "; ".join(self._stderr.lines()[-3:])
             self.up.set_exception(ToolFailure(f"The program that drives the browser did not start: {last or why}"))
             self.up.exception()
+        for ended in self._cancelled.values():
+            ended.cancel()
+        self._cancelled.clear()
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(ToolFailure(why))

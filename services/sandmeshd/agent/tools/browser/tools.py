@@ -46,10 +46,10 @@ HARMLESS: Final = frozenset(
 class View:
     """The viewers of one browser; `open_view` starts it and has it listen at a socket."""
 
-    def __init__(self, open_view: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, open_view: Callable[[str], Awaitable[None]], settled: Callable[[], Awaitable[None]]) -> None:
         self._open = open_view
-        self._viewers = Viewers(HELD)
-        self.check = self._viewers.check
+        self._viewers = Viewers("browser", HELD, settled)
+        self.act = self._viewers.act
 
     def services(self) -> Mapping[str, Service]:
         """Return what serves the gateway."""
@@ -121,7 +121,7 @@ class Browser:
         self.trace: Trace | None = None
         """Where calls are added while a recording is under way."""
         self._process: asyncio.Task[BrowserProcess] | None = None
-        self.view = View(self._open_view)
+        self.view = View(self._open_view, self._cancelled)
 
     def handlers(self) -> Mapping[type[Tool], Handler]:
         """Return the handler of each browser tool."""
@@ -223,10 +223,9 @@ class Browser:
 
     async def _run(self, tool: str, declared: Tool, call: Call, step: Step) -> Outcome:
         call.started()
-        if tool not in HARMLESS:
-            self.view.check()
+        work = unless_stopped(call, self._request(tool, vars(declared)))
         try:
-            reply = await unless_stopped(call, self._request(tool, vars(declared)))
+            reply = await (work if tool in HARMLESS else self.view.act(work))
         except CallStopped:
             await call.text(_STOPPED)
             step.failed, step.result = True, _STOPPED
@@ -235,6 +234,12 @@ class Browser:
             raise ToolFailure(str(reply["error"]))
         step.result = "\n".join(str(block.get("text", "")) for block in _blocks(reply))
         return await _write(reply, call)
+
+    async def _cancelled(self) -> None:
+        """Wait until the requests that were cancelled do nothing more."""
+        task = self._process
+        if task is not None and task.done() and self._alive:
+            await task.result().cancelled()
 
     async def _request(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         process = await self._running()

@@ -48,8 +48,8 @@ class View:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._viewers = Viewers(HELD)
-        self.check = self._viewers.check
+        self._viewers = Viewers("desktop", HELD)
+        self.act = self._viewers.act
 
     def services(self) -> Mapping[str, Service]:
         """Return what serves the gateway."""
@@ -102,13 +102,22 @@ class Desktop:
             TakeScreenshot: self.take_screenshot,
             GetScreen: self.get_screen,
             ListWindows: self.list_windows,
-            FocusWindow: self._traced(self.focus_window),
-            LaunchProgram: self._traced(self.launch),
+            FocusWindow: self._traced(self._alone(self.focus_window)),
+            LaunchProgram: self._traced(self._alone(self.launch)),
             GetClipboard: self.get_clipboard,
-            SetClipboard: self._traced(self.set_clipboard),
-            ResizeScreen: self._traced(self.resize),
-            SetKeyboardLayout: self._traced(self.set_layout),
+            SetClipboard: self._traced(self._alone(self.set_clipboard)),
+            ResizeScreen: self._traced(self._alone(self.resize)),
+            SetKeyboardLayout: self._traced(self._alone(self.set_layout)),
         }
+
+    def _alone(self, handler: Handler) -> Handler:
+        """Return a handler whose calls end when a person takes over."""
+
+        async def run(request: Tool, call: Call) -> Outcome:
+            call.started()
+            return await self.view.act(_outcome(handler, request, call))
+
+        return run
 
     def _traced(self, handler: Handler) -> Handler:
         """Return a handler whose calls are in the trace of a recording."""
@@ -124,9 +133,8 @@ class Desktop:
     async def act(self, request: ComputerUse, call: Call) -> Outcome:
         """Carry out an action of a model."""
         call.started()
-        if request.action not in _HARMLESS:
-            self.view.check()
-        done = await self._actions.run(request, call)
+        work = self._actions.run(request, call)
+        done = await (work if request.action in _HARMLESS else self.view.act(work))
         return await _image(call, done, "png") if isinstance(done, bytes) else await _plain(call, done)
 
     async def take_screenshot(self, request: TakeScreenshot, call: Call) -> Outcome:
@@ -151,8 +159,6 @@ class Desktop:
 
     async def focus_window(self, request: FocusWindow, call: Call) -> Outcome:
         """Focus a window that exists."""
-        call.started()
-        self.view.check()
         known = {int(each["window_id"], 16): each for each in await self._screen.windows(call)}
         if int(request.window_id, 16) not in known:
             listed = ", ".join(f"{each['window_id']} ({each['title']})" for each in known.values()) or "none"
@@ -162,8 +168,6 @@ class Desktop:
 
     async def launch(self, request: LaunchProgram, call: Call) -> Outcome:
         """Start a program in the background."""
-        call.started()
-        self.view.check()
         name = request.command[0]
         if PurePath(name).name in _TERMINALS and not _has_terminals():
             raise ToolFailure(_NO_TERMINAL.format(name))
@@ -180,8 +184,6 @@ class Desktop:
 
     async def set_clipboard(self, request: SetClipboard, call: Call) -> Outcome:
         """Replace the clipboard's text."""
-        call.started()
-        self.view.check()
         if "\0" in request.text:
             raise ToolFailure("The clipboard takes no zero bytes.")
         await self._screen.run(call, "/bin/sh", "-c", _COPY, "copy", request.text)
@@ -189,8 +191,6 @@ class Desktop:
 
     async def resize(self, request: ResizeScreen, call: Call) -> Outcome:
         """Change the screen's size."""
-        call.started()
-        self.view.check()
         if self._recorder.filming:
             raise ToolFailure("The screen is being recorded, at its present size: stop the recording, then resize it.")
         await self._screen.resize(call, request.width, request.height)
@@ -199,10 +199,12 @@ class Desktop:
 
     async def set_layout(self, request: SetKeyboardLayout, call: Call) -> Outcome:
         """Change the keyboard's layout."""
-        call.started()
-        self.view.check()
         await self._screen.set_layout(call, request.layout, request.variant)
         return await _plain(call, {"ok": True})
+
+
+async def _outcome(handler: Handler, request: Tool, call: Call) -> Outcome:
+    return await handler(request, call)
 
 
 def _has_terminals() -> bool:

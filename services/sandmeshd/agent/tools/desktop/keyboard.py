@@ -12,6 +12,8 @@ from typing import Final
 
 _SPARE: Final = re.compile(rb"^keycode +(\d+) =\s*$", re.MULTILINE)
 _DELAY: Final = "12"
+_LONGEST_STEP: Final = 24
+"""So many characters are typed by one program: what a person waits for who takes over meanwhile."""
 _SETTLE_SECONDS: Final = "0.3"
 """Between two batches: what was typed must have been read before its keys are mapped anew."""
 
@@ -39,7 +41,9 @@ class Keyboard:
             if pause:
                 await run("xdotool", *pause)
             await self._map(run, batch)
-            await run("xdotool", "type", "--clearmodifiers", "--delay", _DELAY, "--", batch)
+            for start in range(0, len(batch), _LONGEST_STEP):
+                piece = batch[start : start + _LONGEST_STEP]
+                await run("xdotool", "type", "--clearmodifiers", "--delay", _DELAY, "--", piece)
 
     async def _map(self, run: Run, batch: str) -> None:
         wanted = dict.fromkeys(char for char in batch if not char.isascii())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 _SYNONYMS: Final = {
@@ -48,6 +50,8 @@ _SYNONYMS: Final = {
     "=": "equal",
     "*": "asterisk",
 }
+_OPTIONS_OF_CLICK: Final = 5
+"""How far its button is behind the word itself: repeat and delay are between them."""
 _FUNCTION: Final = {f"f{number}": f"F{number}" for number in range(1, 25)}
 
 
@@ -65,3 +69,13 @@ def chords(text: str) -> list[str]:
 def _name(part: str) -> str:
     lower = part.lower()
     return _SYNONYMS.get(lower) or _FUNCTION.get(lower) or part
+
+
+def released(words: Sequence[str]) -> list[str]:
+    """Return the words of xdotool that release every key and button that some of its words press."""
+    pressed = [(f"{word[:-4]}up", name) for word, name in pairwise(words) if word in ("keydown", "mousedown")]
+    if "click" in words:
+        pressed.append(("mouseup", words[words.index("click") + _OPTIONS_OF_CLICK]))
+    if words[:1] == ("key",):
+        pressed += [("keyup", name) for name in words[1:] if not name.startswith("--")]
+    return [part for each in pressed for part in each]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.desktop.keyboard import Keyboard
+from sandmeshd.agent.tools.desktop.keys import released
 from sandmeshd.agent.tools.desktop.parts import DISPLAY, Part, Parts, ended
 
 _VARIABLES: Final = {"DISPLAY": DISPLAY, "LC_ALL": "C.UTF-8"}
@@ -107,8 +108,13 @@ class Screen:
         return answer.ended.exit_code == 0
 
     async def mouse(self, call: Call, *words: str) -> None:
-        """Run one or more commands of xdotool."""
-        await self.run(call, "xdotool", *words)
+        """Run one or more commands of xdotool; what they held down when they were ended is released."""
+        try:
+            await self.run(call, "xdotool", *words)
+        except asyncio.CancelledError:
+            if release := released(words):
+                await self._programs.capture(("xdotool", *release), _VARIABLES, None)
+            raise
 
     async def size(self, call: Call) -> Size:
         """Return the screen's size."""
@@ -125,7 +131,7 @@ class Screen:
         """Type a text in any script."""
 
         def run(*argv: str) -> Awaitable[bytes]:
-            return self.run(call, *argv)
+            return _to_its_end(self.run(call, *argv))
 
         await self._keyboard.type(run, text)
 
@@ -218,6 +224,16 @@ class Screen:
             'xrandr --addmode VNC-0 "$mode"; }; xrandr --output VNC-0 --mode "$mode"'
         )
         await self.run(call, "/bin/sh", "-c", script, "resize", mode, *timings)
+
+
+async def _to_its_end(step: Coroutine[Any, Any, bytes]) -> bytes:
+    """Wait for a short step, also where this is cancelled meanwhile: a key that it pressed would stay down."""
+    task = asyncio.ensure_future(step)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _corners(region: Sequence[int]) -> Sequence[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ _HARMLESS: Final = frozenset({"get_screen_resolution", "get_screenshot"})
 
 Done = str | dict[str, Any] | bytes
 """What an action returns: a text, plain values, or an image."""
-Action = Callable[[AdbUse, Call], Awaitable[Done]]
+Action = Callable[[AdbUse, Call], Coroutine[Any, Any, Done]]
 
 
 def make_mobile(programs: Programs) -> Mobile:
@@ -74,9 +74,8 @@ class Mobile:
     async def _run(self, form: Callable[[Any], AdbUse], request: Tool, call: Call) -> Outcome:
         call.started()
         wanted = form(request)
-        if wanted.action not in _HARMLESS:
-            self.view.check()
-        done = await self._actions[wanted.action](wanted, call)
+        work = self._actions[wanted.action](wanted, call)
+        done = await (work if wanted.action in _HARMLESS else self.view.act(work))
         if isinstance(done, bytes):
             await call.content(content_blocks.encode(_image(done)))
             return Outcome(reason=pb.END_REASON_EXITED)

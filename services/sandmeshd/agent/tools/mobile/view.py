@@ -36,10 +36,10 @@ class View:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._viewers = Viewers(HELD)
+        self._viewers = Viewers("device", HELD)
         self._stream = PictureStream(_Screen(device, self))
         self._serving: set[asyncio.Task[None]] = set()
-        self.check = self._viewers.check
+        self.act = self._viewers.act
 
     def services(self) -> Mapping[str, Service]:
         """Return what serves the gateway."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,16 +12,31 @@ from playwright.async_api import Error, Locator
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.obstacles import check_options, check_state
 from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, BrowserSession, find_element
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
-_LIMIT: Final = ACTION_SECONDS * 1000
+_STEP_MILLISECONDS: Final = 1000.0
+"""For how long at most a step that changes the page waits: so long may a person who takes over have to wait."""
+_FIRST_MILLISECONDS: Final = 500.0
+"""After so long without success the element is asked what is wrong with it."""
+_TYPED_AT_ONCE: Final = 20
 _KEYS: Final = "Enter, Tab, Escape, Backspace, ArrowLeft, PageDown, F5, a, Control+a, Shift+Tab"
 
+Step = Callable[..., Coroutine[Any, Any, Any]]
+"""Begins an action that fails after `timeout` milliseconds."""
 
-async def _act(tab: Tab, what: str, action: Coroutine[Any, Any, Any]) -> None:
+
+async def _act(tab: Tab, what: str, act: Step, target: Locator | None = None, prepare: Step | None = None) -> None:
+    """Carry out an action on a target, once that is ready for it.
+
+    `prepare` waits for that and changes nothing, so that it may be left under way; `act` is short.
+
+    Raises:
+        BrowserFailure: It did not work; the message says why.
+    """
     try:
-        await tab.run(action)
+        await _attempt(tab, what, act, target, prepare)
     except PlaywrightTimeout as error:
         if not await tab.is_responsive():
             raise BrowserFailure(HANGS) from None
@@ -33,6 +50,48 @@ async def _act(tab: Tab, what: str, action: Coroutine[Any, Any, Any]) -> None:
         if tab.page.is_closed() or tab.crashed:
             raise
         raise BrowserFailure(f"{what} did not work: {_first(error)}") from None
+
+
+async def _attempt(tab: Tab, what: str, act: Step, target: Locator | None, prepare: Step | None) -> None:
+    until, limit, step = time.monotonic() + ACTION_SECONDS, _FIRST_MILLISECONDS, _STEP_MILLISECONDS
+    while True:
+        try:
+            if prepare is not None:
+                await tab.prepare(prepare(timeout=limit))
+            if tab.dialog is None:
+                await tab.step(act(timeout=step))
+        except PlaywrightTimeout as error:
+            if _was_performed(error):
+                await _until_responsive(tab, until)
+                return
+            await check_state(target, what, edits=prepare is None)
+            limit, step = max(_FIRST_MILLISECONDS, (until - time.monotonic()) * 1000), step * 2
+            if time.monotonic() >= until:
+                raise
+        else:
+            return
+
+
+def _once(press: Callable[..., Coroutine[Any, Any, None]], keys: str) -> Step:
+    """Return a step that presses keys and is not tried again: some of them may have been pressed."""
+
+    def begin(timeout: float) -> Coroutine[Any, Any, None]:
+        del timeout
+        return press(keys, timeout=ACTION_SECONDS * 1000)
+
+    return begin
+
+
+def _was_performed(error: Error) -> bool:
+    """Return whether a click was made, and what the page does by it takes long: to repeat it would click twice."""
+    _, performed, since = error.message.rpartition("performing ")
+    return bool(performed) and "intercepts" not in since
+
+
+async def _until_responsive(tab: Tab, until: float) -> None:
+    while not await tab.is_responsive():
+        if time.monotonic() >= until:
+            raise BrowserFailure(HANGS)
 
 
 def _first(error: Error) -> str:
@@ -58,14 +117,14 @@ async def click(session: BrowserSession, arguments: dict[str, Any], answer: Answ
     tab, locator, name = await _element(session, arguments)
     how: dict[str, Any] = {"button": arguments.get("button") or "left", "modifiers": arguments.get("modifiers") or None}
     press = locator.dblclick if arguments.get("double_click") else locator.click
-    await _act(tab, f"Clicking {name}", press(timeout=_LIMIT, **how))
+    await _act(tab, f"Clicking {name}", partial(press, **how), locator, partial(locator.click, trial=True))
     answer.with_page = True
 
 
 async def hover(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
     """Move the mouse over an element."""
     tab, locator, name = await _element(session, arguments)
-    await _act(tab, f"Hovering over {name}", locator.hover(timeout=_LIMIT))
+    await _act(tab, f"Hovering over {name}", locator.hover, None, partial(locator.hover, trial=True))
     answer.with_page = True
 
 
@@ -74,33 +133,43 @@ async def drag(session: BrowserSession, arguments: dict[str, Any], answer: Answe
     tab = await session.free_tab()
     start = await find_element(tab, arguments["start_ref"], arguments["start_element"])
     end = await find_element(tab, arguments["end_ref"], arguments["end_element"])
-    await _act(tab, f"Dragging {arguments['start_ref']}", start.drag_to(end, timeout=_LIMIT))
+    what, trial = f"Dragging {arguments['start_ref']}", partial(start.drag_to, end, trial=True)
+    await _act(tab, what, partial(start.drag_to, end), None, trial)
     answer.with_page = True
 
 
 async def type_text(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
     """Replace an editable element's text, or type it key by key; then perhaps press Enter."""
     tab, locator, name = await _element(session, arguments)
+    what, text = f"Typing into {name}", arguments["text"]
     if arguments.get("slowly"):
-        await _act(tab, f"Typing into {name}", locator.press_sequentially(arguments["text"], timeout=_LIMIT))
+        await _act(tab, what, locator.focus, locator)
+        for start in range(0, len(text), _TYPED_AT_ONCE):
+            await _act(tab, what, _once(locator.press_sequentially, text[start : start + _TYPED_AT_ONCE]))
     else:
-        await _act(tab, f"Typing into {name}", locator.fill(arguments["text"], timeout=_LIMIT))
+        await _act(tab, what, partial(locator.fill, text), locator)
     if arguments.get("submit") and tab.dialog is None:
-        await _act(tab, f"Pressing Enter in {name}", locator.press("Enter", timeout=_LIMIT))
+        await _act(tab, f"Pressing Enter in {name}", _once(locator.press, "Enter"))
     answer.with_page = True
 
 
 async def select_option(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
     """Select options of a drop-down by value or label."""
     tab, locator, name = await _element(session, arguments)
-    await _act(tab, f"Selecting in {name}", locator.select_option(arguments["values"], timeout=_LIMIT))
+    await check_options(locator, name, arguments["values"])
+    await _act(tab, f"Selecting in {name}", partial(locator.select_option, arguments["values"]), locator)
     answer.with_page = True
 
 
 async def press_key(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
     """Press a key or a combination."""
-    tab = await session.free_tab()
-    await _act(tab, f"Pressing {arguments['key']}", tab.page.keyboard.press(arguments["key"]))
+    tab, key = await session.free_tab(), arguments["key"]
+
+    def press(timeout: float) -> Coroutine[Any, Any, None]:
+        del timeout
+        return tab.page.keyboard.press(key)
+
+    await _act(tab, f"Pressing {key}", press)
     answer.with_page = True
 
 
@@ -109,17 +178,17 @@ async def fill_form(session: BrowserSession, arguments: dict[str, Any], answer: 
     tab = await session.free_tab()
     for field in arguments["fields"]:
         locator = await find_element(tab, field["ref"], field["name"])
-        await _act(tab, f"Filling {field['name']!r} ({field['ref']})", _fill(locator, field["type"], field["value"]))
+        name = f"{field['name']!r} ({field['ref']})"
+        if field["type"] == "combobox":
+            await check_options(locator, name, [field["value"]])
+        await _act(tab, f"Filling {name}", _filling(locator, field["type"], field["value"]), locator)
     answer.with_page = True
 
 
-async def _fill(locator: Locator, kind: str, value: str) -> None:
+def _filling(locator: Locator, kind: str, value: str) -> Step:
     if kind in ("checkbox", "radio"):
-        await locator.set_checked(value.lower() == "true", timeout=_LIMIT)
-    elif kind == "combobox":
-        await locator.select_option(value, timeout=_LIMIT)
-    else:
-        await locator.fill(value, timeout=_LIMIT)
+        return partial(locator.set_checked, value.lower() == "true")
+    return partial(locator.select_option, value) if kind == "combobox" else partial(locator.fill, value)
 
 
 async def handle_dialog(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
@@ -128,8 +197,8 @@ async def handle_dialog(session: BrowserSession, arguments: dict[str, Any], answ
     dialog, tab.dialog = tab.dialog, None
     if dialog is None:
         raise BrowserFailure("No dialog is open. One opens when the page calls alert, confirm or prompt.")
-    text = arguments.get("prompt_text") or ""
-    action = dialog.accept(text) if arguments["accept"] else dialog.dismiss()
+    text = arguments.get("prompt_text")
+    action = dialog.accept(dialog.default_value if text is None else text) if arguments["accept"] else dialog.dismiss()
     await tab.run(action)
     answer.with_page = True
 
@@ -141,7 +210,7 @@ async def file_upload(session: BrowserSession, arguments: dict[str, Any], answer
     if tab.chooser is None:
         raise BrowserFailure("No file chooser is open: click the page's button or field for files first.")
     chooser, tab.chooser = tab.chooser, None
-    await _act(tab, "Choosing the files", chooser.set_files(paths, timeout=_LIMIT))
+    await _act(tab, "Choosing the files", partial(chooser.set_files, paths))
     answer.with_page = True
 
 

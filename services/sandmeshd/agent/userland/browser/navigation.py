@@ -94,6 +94,9 @@ async def _goto(tab: Tab, url: str) -> None:
         try:
             going = tab.page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATION_SECONDS * 1000)
             await tab.run(going, loads=True)
+        except asyncio.CancelledError:
+            await tab.stop_loading()
+            raise
         except Error as error:
             # By the page that tells of an earlier failure, or by this very navigation, which that one has delayed.
             mine = any(
@@ -143,6 +146,9 @@ async def _go(session: BrowserSession, answer: Answer, where: str) -> None:
     before = tab.page.url
     try:
         response = await tab.run(go(wait_until="domcontentloaded", timeout=NAVIGATION_SECONDS * 1000))
+    except asyncio.CancelledError:
+        await tab.stop_loading()
+        raise
     except PlaywrightTimeout:
         raise BrowserFailure(f"The page did not answer within {NAVIGATION_SECONDS:g} s.") from None
     if response is None and tab.dialog is None and tab.page.url == before:

@@ -1,7 +1,8 @@
 """Requests of the agent, one at a time, each answered by one message.
 
 A message is a frame with a JSON object: to here `id`, `tool` and `arguments`, or `cancel` with an id; from here `up`,
-or `id` with `error`, a text, or with `blocks` and `structured`.
+or `id` with `error`, a text, or with `blocks` and `structured`. A cancelled request is answered, too, once it
+does nothing more.
 """
 
 from __future__ import annotations
@@ -109,8 +110,10 @@ class _Server:
         self._tasks[message["id"]] = task
         task.add_done_callback(partial(self._forget, message["id"]))
 
-    def _forget(self, number: int, _: asyncio.Task[None]) -> None:
+    def _forget(self, number: int, task: asyncio.Task[None]) -> None:
         del self._tasks[number]
+        if task.cancelled():
+            self.send({"id": number, "error": "The request was cancelled."})
 
     async def stop(self) -> None:
         """End the browser."""

@@ -252,7 +252,8 @@ def dialog_line(tab: Tab) -> str:
     dialog = tab.dialog
     if dialog is None:
         return "No dialog is open."
-    return f"A dialog is open: {dialog.type} with the message {dialog.message!r}. Call browser_handle_dialog."
+    offered = f", which offers the text {dialog.default_value!r}" if dialog.default_value else ""
+    return f"A dialog is open: {dialog.type} with the message {dialog.message!r}{offered}. Call browser_handle_dialog."
 
 
 async def find_element(tab: Tab, ref: str, element: str = "") -> Locator:

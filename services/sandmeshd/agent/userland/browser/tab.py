@@ -6,13 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from playwright.async_api import ConsoleMessage, Dialog, Error, FileChooser, Frame, Page, Request
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandmeshd.agent.userland.browser.answer import BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import Downloads
+from sandmeshd.agent.userland.browser.follower import DevTools
 
 _MOST_KEPT: Final = 1000
 _SETTLE_SECONDS: Final = 3.0
@@ -90,6 +91,32 @@ class Tab:
 
         Returns: the action's result, None if a dialog opened.
         """
+        result, blocked = await self._until_blocked(action)
+        if not blocked and (not loads or await self._has_scripts()):
+            await self._settle()
+        return result
+
+    async def prepare(self, check: Coroutine[Any, Any, Any]) -> None:
+        """Wait for what changes nothing, until it is done or a dialog opens."""
+        await self._until_blocked(check)
+
+    async def step(self, action: Coroutine[Any, Any, Any]) -> Any:
+        """Run a short action as `run` does; one that has begun runs to its end even where this is cancelled.
+
+        Playwright's own process does not hear of a cancelled action and would carry it out later.
+        """
+        work = asyncio.ensure_future(self._until_blocked(action))
+        try:
+            result, blocked = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])
+            raise
+        if not blocked:
+            await self._settle()
+        return result
+
+    async def _until_blocked(self, action: Coroutine[Any, Any, Any]) -> tuple[Any, bool]:
+        """Run an action; return its result, or that a dialog holds it up."""
         self._blocked.clear()
         work = asyncio.ensure_future(action)
         blocked = asyncio.create_task(self._blocked.wait())
@@ -100,13 +127,18 @@ class Tab:
             raise
         finally:
             blocked.cancel()
-        if not work.done():
-            self._leave(work)
-            return None
-        result = work.result()
-        if not loads or await self._has_scripts():
-            await self._settle()
-        return result
+        if work.done():
+            return work.result(), False
+        self._leave(work)
+        return None, True
+
+    async def stop_loading(self) -> None:
+        """Stop the navigation under way."""
+        with suppress(Error, TimeoutError):
+            async with asyncio.timeout(_RESPONSE_SECONDS):
+                cdp = cast("DevTools", await self.page.context.new_cdp_session(self.page))
+                await cdp.send("Page.stopLoading")
+                await cdp.detach()
 
     def _leave(self, work: asyncio.Future[Any]) -> None:
         """Detach an action that a dialog holds up: it continues, and nobody waits for it."""
