@@ -279,6 +279,19 @@ async def test_the_first_create_uses_what_stands_by(paths: MeshPaths) -> None:
         await _delete(driver, "one", "two")
 
 
+async def test_a_zygote_claimed_while_it_starts_is_not_started_again_for_spares(paths: MeshPaths) -> None:
+    settings = _settings(paths, stands_by=True, spares=1)
+    async with open_driver(settings) as driver:
+        await _make(driver, settings, "one")
+        async with asyncio.timeout(30):
+            while not Folders(paths).all_staged():  # noqa: ASYNC110 - what happens has no event
+                await asyncio.sleep(0.05)
+        # A second one would start as soon as this spare is ready, and bear its name until it is up.
+        await asyncio.sleep(2.0)
+        assert _zygotes() == 1
+        await _delete(driver, "one")
+
+
 async def test_sandboxes_survive_their_zygote_and_the_next_create_starts_another(paths: MeshPaths) -> None:
     settings = _settings(paths)
     async with open_driver(settings) as driver:

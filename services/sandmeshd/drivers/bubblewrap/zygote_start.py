@@ -110,7 +110,9 @@ class ZygoteStarter:
         """
         if not self._zygotes.is_of_another(recipe.zygote):
             await self._zygotes.of(recipe.mounts, recipe.zygote)
-            self._spares.want(recipe)
+            # A create may have claimed it while it started: spares for it would then start another.
+            if self._zygotes.current(recipe.zygote) is not None:
+                self._spares.want(recipe)
 
     def _want(self, recipe: Recipe) -> None:
         if self._zygotes.expects_owners(recipe.zygote):
