@@ -56,6 +56,15 @@ async def test_kernels_have_variables_and_directories_of_their_own(box: BaseSand
     assert found == [("default", "python", False), (one.id, "python", False), ("other", "python", False)]
 
 
+async def test_a_kernel_whose_directory_cannot_be_entered_is_refused_with_the_reason(box: BaseSandboxAsync) -> None:
+    await box.run_shell_command("touch file; mkdir closed; chmod 0 closed")
+    for directory, why in (("none", "No such file"), ("file", "Not a directory"), ("closed", "Permission denied")):
+        for language in ("python", "bash"):
+            with pytest.raises(errors.WrongState, match=f"working directory cannot be entered: {why}"):
+                await box.kernels.create(language, cwd=directory)
+    assert [one.kernel_id for one in await box.kernels.list()] == ["default"]
+
+
 async def test_an_interrupted_cell_ends_and_the_variables_stay(box: BaseSandboxAsync) -> None:
     kernel = await box.kernels.create()
     await kernel.run("x = 41")

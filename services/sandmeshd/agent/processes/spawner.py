@@ -227,7 +227,9 @@ class Processes:
         elif "started" in report:
             self._running[report["started"]].start(report["pid"])
         elif "refused" in report:
-            self._running.pop(report["refused"]).refuse(refusal(report["errno"]))
+            number, step = report["errno"], report["step"]
+            why = _explain(step, number) if step == "directory" else refusal(number)
+            self._running.pop(report["refused"]).refuse(why)
         elif "ended" in report:
             self._running.pop(report["ended"]).end(read_end(report["status"], report["failure"]))
 

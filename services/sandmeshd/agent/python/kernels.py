@@ -293,8 +293,11 @@ async def open_program(processes: Processes, argv: Sequence[str], env: Mapping[s
     try:
         await kernel.ready()
     except ToolFailure:
-        if (await kernel.gone()).exit_code == NOT_FOUND:
+        ended = await kernel.gone()
+        if ended.exit_code == NOT_FOUND:
             raise KernelMissing("The kernel's program does not exist.") from None
+        if ended.failure:
+            raise ToolFailure(ended.failure) from None
         raise
     except BaseException:
         kernel.process.kill()

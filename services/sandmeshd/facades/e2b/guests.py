@@ -63,6 +63,9 @@ class Guest:
     contexts: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """Languages and directories of contexts, by kernel."""
 
+    script: bool | None = None
+    """Whether it has the context of JavaScript, which starts with its first code; None before somebody looked."""
+
     executions: dict[str, int] = field(default_factory=dict[str, int])
     """How many cells each kernel has run."""
 

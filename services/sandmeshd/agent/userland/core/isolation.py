@@ -14,6 +14,9 @@ _COUNTED = (("max_inotify_instances", "32"), ("max_inotify_watches", "32768"))
 _USER_VIEW = "/opt/user"
 """Is there in sandboxes of a template that names its user: programs there tell starts apart by the kernel's boot_id."""
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_WORKSPACE = "/workspace"
+_HOMES, _PRIVATE, _LINKED = "/home", "sandbox", "user"
+"""The directory of homes, and what drivers have in it: a sandbox's private home, and a link to its workspace."""
 IMAGE_IDS = 65_536
 """The ids of an image's users and groups: 0 to 65535."""
 ROOT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29))
@@ -116,6 +119,7 @@ def enter_nested_namespaces(*, whole: bool = False) -> int:
         mount_processes()
         if os.access(_USER_VIEW, os.F_OK):
             _make_boot_id()
+            _mount_home()
         write("/proc/sys/user/max_user_namespaces", "0")
         for name, most in _COUNTED:
             if os.access(f"/proc/sys/user/{name}", os.F_OK):
@@ -134,6 +138,28 @@ def _make_boot_id() -> None:
     write(made, f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}\n")
     syscalls.mount(made, _BOOT_ID, "", syscalls.MS_BIND)
     os.unlink(made)  # noqa: PTH108 - pathlib is a slow import
+
+
+def _mount_home() -> None:
+    """Put the workspace itself where its link is, so that programs which begin there see that path as their own."""
+    link = f"{_HOMES}/{_LINKED}"
+    if not os.path.islink(link) or {*os.listdir(_HOMES)} != {_PRIVATE, _LINKED}:  # noqa: PTH114, PTH208 - as below
+        return
+    workspace = os.readlink(link)  # noqa: PTH115 - pathlib is a slow import
+    private = os.open(f"{_HOMES}/{_PRIVATE}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    mount_memory(_HOMES, "0755", 4096)
+    for name, source in ((_PRIVATE, f"/proc/self/fd/{private}"), (_LINKED, workspace)):
+        os.mkdir(f"{_HOMES}/{name}", 0o755)  # noqa: PTH102 - as above
+        syscalls.mount(source, f"{_HOMES}/{name}", "", syscalls.MS_BIND | syscalls.MS_REC)
+    os.close(private)
+    make_read_only(_HOMES, syscalls.MS_NOSUID | syscalls.MS_NODEV)
+
+
+def path_at_home(path: str) -> str:
+    """Return a path of the workspace as that below the user's home, where `_mount_home` has put it."""
+    home = f"{_HOMES}/{_LINKED}"
+    inside = path == _WORKSPACE or path.startswith(f"{_WORKSPACE}/")
+    return home + path[len(_WORKSPACE) :] if inside and os.path.ismount(home) else path
 
 
 def keep_mounts_private() -> None:

@@ -12,7 +12,7 @@ import termios
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland.core import layer, syscalls, users
+from sandmeshd.agent.userland.core import isolation, layer, syscalls, users
 
 _HIGH = 200
 _NONE = 1 << 30
@@ -101,7 +101,7 @@ def become(request: dict[str, Any], fds: list[int], failure: int, cgroup_fds: li
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _step("limits", lambda: be_limited(request["limits"]))
         layer.make(request["env"])
-        _step("directory", lambda: os.chdir(request["cwd"]))
+        _step("directory", lambda: os.chdir(isolation.path_at_home(request["cwd"])))
         _step("memory", allow_inspection)
         _step("program", lambda: os.execvpe(request["argv"][0], request["argv"], request["env"]))  # noqa: S606
     except StepError as error:

@@ -30,7 +30,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from sandmeshd.agent.userland.core import launch, syscalls
+from sandmeshd.agent.userland.core import isolation, launch, syscalls
 
 LARGEST_MESSAGE = 131_072
 _MOST_FDS = 4
@@ -152,6 +152,8 @@ class Zygote:
             self._waiting.append((request, fds))
         elif number := self._have_kernel(self._make):
             self._refuse(request, fds, number, "kernel")
+        elif number := _refused_directory(isolation.path_at_home(request["cwd"])):
+            self._refuse(request, fds, number, "directory")
         else:
             self._start(request, fds, kernel=True)
 
@@ -253,6 +255,15 @@ class Zygote:
             failure = launch.read_report(child.failure) if not child.kernel else None
             os.close(child.failure)
         self._report({"ended": child.id, "status": status, "failure": failure})
+
+
+def _refused_directory(path: str) -> int:
+    """Return what the system has against entering a directory, 0 where nothing."""
+    try:
+        os.close(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    except (OSError, ValueError) as error:
+        return getattr(error, "errno", None) or errno.EINVAL
+    return 0 if os.access(path, os.X_OK) else errno.EACCES
 
 
 def deliver(to: socket.socket, message: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -83,6 +84,21 @@ def _show_images(shows: Any) -> None:
         shows._viewers[:] = [viewer]  # noqa: SLF001 - it has no function for this
 
 
+def _show_saved_images(image: Any) -> None:
+    """Show what Pillow saves under a name, in templates that say so, once it is saved."""
+    if os.environ.get("SANDMESH_SHOW_SAVED") != "images":
+        return
+    save = image.Image.save
+
+    @functools.wraps(save)
+    def save_and_show(self: Any, fp: Any, *args: Any, **kwargs: Any) -> None:
+        save(self, fp, *args, **kwargs)
+        if isinstance(fp, str):
+            import_module("IPython.display").display(self)
+
+    image.Image.save = save_and_show
+
+
 def _run_apart(*names: str) -> Callable[[Any], None]:
     def adapt(module: Any) -> None:
         for name in names:
@@ -110,6 +126,7 @@ _MORE_FONTS: Final = (
 ADAPTATIONS: Final[dict[str, Callable[[ModuleType], None]]] = {
     "matplotlib.backend_bases": _show_figures,
     "matplotlib.font_manager": _find_more_fonts,
+    "PIL.Image": _show_saved_images,
     "PIL.ImageShow": _show_images,
     "anyio._core._eventloop": _run_apart("run"),
     "uvloop": _run_uvloop,

@@ -14,7 +14,7 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland.core import launch
+from sandmeshd.agent.userland.core import isolation, launch
 from sandmeshd.agent.userland.python import (
     adaptations,
     event_loop,
@@ -66,7 +66,9 @@ class Kernel:
         connection, *pipes = launch.settle([nothing, fds[1], fds[2]], fds)
         launch.be_limited(request["limits"])
         launch.allow_inspection()
-        os.chdir(request["cwd"])
+        os.chdir(isolation.path_at_home(request["cwd"]))
+        # What the shell found when it was made is the home of no user.
+        self._shell.home_dir = os.environ["HOME"]
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]
         forks.reseed()

@@ -13,11 +13,13 @@ from sandmeshd.facades.e2b.requests import text
 
 DEFAULT: Final = "default"
 PYTHON: Final = "python"
-OWN: Final = frozenset({PYTHON, "javascript", "typescript", "bash"})
+JAVASCRIPT: Final = "javascript"
+"""The language of a context that is there from the start, too, with this id; its kernel starts when it is used."""
+OWN: Final = frozenset({PYTHON, JAVASCRIPT, "typescript", "bash"})
 """Languages whose kernels are always there; others are Jupyter kernels that the sandbox has installed."""
 _NAMES: Final[dict[str, str]] = {
     **dict.fromkeys(("", "python3"), PYTHON),
-    **dict.fromkeys(("js", "deno"), "javascript"),
+    **dict.fromkeys(("js", "deno"), JAVASCRIPT),
     "ts": "typescript",
 }
 
@@ -36,7 +38,17 @@ async def context_kernel(guest: Guest, name: str) -> KernelAsync:
     try:
         return await guest.box.kernels.get(name or DEFAULT)
     except WrongState:
+        if name == JAVASCRIPT and await _has_script(guest):
+            return await _made(guest, JAVASCRIPT, HOME, JAVASCRIPT)
         raise ApiError(404, f"Context {name} not found") from None
+
+
+async def _has_script(guest: Guest) -> bool:
+    """Return whether the sandbox has the context of JavaScript: it has Node.js, and nobody removed the context."""
+    if guest.script is None:
+        look = await guest.box.processes.start(["/bin/sh", "-c", "command -v node"])
+        guest.script = (await look.wait()).exit_code == 0
+    return guest.script
 
 
 async def execution_kernel(guest: Guest, name: str, language: str) -> KernelAsync:
@@ -54,8 +66,9 @@ async def execution_kernel(guest: Guest, name: str, language: str) -> KernelAsyn
 
 
 async def create(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
-    """Make a context."""
+    """Make a context, and its directory, where it may be made."""
     language, directory = language_name(text(found, "language")), text(found, "cwd") or HOME
+    await (await guest.box.processes.start(["/bin/mkdir", "-p", "--", inside(directory)])).wait()
     kernel = await _made(guest, language, directory)
     return _described(guest, kernel.id, kernel.language)
 
@@ -72,8 +85,10 @@ async def _made(guest: Guest, language: str, directory: str, kernel_id: str | No
 
 
 async def list_all(guest: Guest) -> list[dict[str, Any]]:
-    """List the contexts, the default one too."""
-    return [_described(guest, one.kernel_id, one.language) for one in await guest.box.kernels.list()]
+    """List the contexts: those that are there from the start, and those that were made."""
+    found = {one.kernel_id: one.language for one in await guest.box.kernels.list()}
+    first = {DEFAULT: PYTHON, **({JAVASCRIPT: JAVASCRIPT} if await _has_script(guest) else {})}
+    return [_described(guest, name, language) for name, language in {**first, **found}.items()]
 
 
 async def restart(guest: Guest, name: str) -> None:
@@ -84,6 +99,11 @@ async def restart(guest: Guest, name: str) -> None:
 
 async def remove(guest: Guest, name: str) -> None:
     """Remove a context."""
+    if name == JAVASCRIPT:
+        await _has_script(guest)
+        guest.script, was_there = False, guest.script
+        if was_there and name not in {one.kernel_id for one in await guest.box.kernels.list()}:
+            return
     await (await context_kernel(guest, name)).delete()
     guest.contexts.pop(name, None)
     guest.executions.pop(name, None)

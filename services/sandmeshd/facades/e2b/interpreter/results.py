@@ -24,7 +24,10 @@ _SHOWING: Final = frozenset({"display", "print", "show"})
 
 
 def read_result(block: dict[str, Any], *, is_main: bool) -> dict[str, Any]:
-    """Return a displayed block as a result; `is_main` where it is the value of the code's last expression."""
+    """Return a displayed block as a result; `is_main` where it is the value of the code's last expression.
+
+    Forms that E2B's clients have no name for are its `extra`, by their types.
+    """
     result: dict[str, Any] = {"type": "result", "is_main_result": is_main}
     if block.get("type") == "image":
         result[_FORMS.get(str(block.get("mimeType", "image/png")), "png")] = block.get("data", "")
@@ -43,6 +46,8 @@ def read_result(block: dict[str, Any], *, is_main: bool) -> dict[str, Any]:
         elif kind == "text/plain":
             # None: the text was made of another form, which E2B's clients read by themselves.
             result["text"] = value
+        else:
+            result.setdefault("extra", {})[kind] = value
     return {name: value for name, value in result.items() if name != "text" or value is not None}
 
 
