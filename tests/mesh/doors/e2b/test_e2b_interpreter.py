@@ -21,10 +21,16 @@ async def world() -> AsyncGenerator[World]:
         yield running
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ada(world: World) -> str:
+    """Make a user's key."""
+    return await world.key("ada")
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def headers(world: World) -> dict[str, str]:
+async def headers(world: World, ada: str) -> dict[str, str]:
     """Make a sandbox; return the headers of requests to its code interpreter."""
-    made = await world.create(await world.key("ada"), templateID="code-interpreter-v1")
+    made = await world.create(ada, templateID="code-interpreter-v1")
     return inside(made, 49_999)
 
 
