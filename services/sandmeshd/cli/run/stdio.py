@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 import typer
 
 from sandmesh import Output, ProcessAsync, Result, SandboxAsync
-from sandmesh.errors import CallFinished, SandmeshError, WrongState
+from sandmesh.errors import CallFinished, DeadlineExceeded, SandmeshError, WrongState
 from sandmeshd.cli.run.call_output import STDIN, exit_code_of, write_output
+from sandmeshd.cli.terminal.exit_codes import TIMED_OUT
 
 # As a shell does for a program that does not exist or cannot be run.
 NOT_EXECUTABLE = 127
@@ -23,7 +24,12 @@ CHUNK_BYTES = 1 << 16
 
 async def run_process(box: SandboxAsync, command: Sequence[str], timeout: float | None, *, stdin: bool) -> int:
     """Run a program in an open sandbox and return its exit code; a cancellation ends the program."""
-    async with await box.processes.start(list(command), timeout=timeout) as process:
+    try:
+        started = await box.processes.start(list(command), timeout=timeout)
+    except DeadlineExceeded as error:
+        typer.echo(f"it was not started within its time limit: {error}", err=True)
+        return TIMED_OUT
+    async with started as process:
         with _forwarded_signals(process):
             if stdin:
                 forward_stdin(process)
