@@ -143,7 +143,26 @@ NetworkInput = NetworkGrant | Literal["none", "public", "packages"] | Sequence[s
 LimitsInput = Limits | Mapping[str, Any]
 
 
-class Options(TypedDict, total=False):
+class LifetimeOptions(TypedDict, total=False):
+    """How long sandboxes live, as `SandboxService` and every box take it."""
+
+    ttl: float | None
+    """Seconds until the sandbox is released once this program stops renewing it; None: the mesh's default."""
+
+    idle_timeout: float | None
+    """Seconds without calls or open streams until `on_idle` is done, even if it is renewed; None: never."""
+
+    on_idle: Literal["release", "pause"] | None
+    """What is done with the sandbox after `idle_timeout`; None: the mesh's default, which is to release it.
+
+    A paused one keeps memory and files, and is released when its lease ends.
+    """
+
+    auto_resume: bool
+    """Whether requests resume the sandbox while it is paused: calls, files, ports, views. By default they do."""
+
+
+class Options(LifetimeOptions, total=False):
     """Keyword-only arguments of the constructors."""
 
     ca_cert: str | Path | None
@@ -212,14 +231,8 @@ class Options(TypedDict, total=False):
     It is for the priority "batch".
     """
 
-    idle_timeout: float | None
-    """Seconds without calls or open streams until the sandbox is released, even if it is renewed; None: never."""
-
     reply_characters: int | None
     """The most characters of text that a model is sent for one call by `as_tools` and the adapters of frameworks.
 
     None: 16,000. The whole is in a file below /workspace/.replies, which the reply names.
     """
-
-    ttl: float | None
-    """Seconds until the sandbox is released once this program stops renewing it; None: the mesh's default."""

@@ -62,12 +62,12 @@ def _findings(address: str) -> list[dict[str, str]]:
     return found
 
 
-async def test_a_call_to_a_paused_sandbox_is_refused_at_once_and_calls_under_way_go_on_when_it_is_resumed(
+async def test_a_call_to_a_paused_sandbox_is_refused_where_it_says_so_and_calls_under_way_go_on_when_it_is_resumed(
     engine: str,
 ) -> None:
     async with (
         run_mesh(driver="docker", docker_url=engine) as mesh,
-        BaseSandboxAsync(base_url=mesh.addresses[0]) as box,
+        BaseSandboxAsync(base_url=mesh.addresses[0], auto_resume=False) as box,
     ):
         process = await box.processes.start("echo up; until [ -e go ]; do sleep 0.05; done; echo went on")
         await process.wait_for_log("up")

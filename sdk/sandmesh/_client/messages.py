@@ -113,6 +113,20 @@ def write_ttl(ttl: float | None, what: str = "ttl") -> Duration | None:
     return written
 
 
+def write_on_idle(on_idle: object) -> sandbox_pb2.IdleAction.ValueType:
+    """Write what is done with a sandbox that was not used for its idle time.
+
+    Raises:
+        InvalidArgument: It is neither None nor one of the actions.
+    """
+    if on_idle is None:
+        return sandbox_pb2.IDLE_ACTION_UNSPECIFIED
+    actions = {"release": sandbox_pb2.IDLE_ACTION_RELEASE, "pause": sandbox_pb2.IDLE_ACTION_PAUSE}
+    if not isinstance(on_idle, str) or on_idle not in actions:
+        raise _refuse("on_idle", "is 'release' or 'pause'", on_idle)
+    return actions[on_idle]
+
+
 def check_port(port: object) -> int:
     """Check that a number is a port's, and return it.
 

@@ -70,6 +70,8 @@ def read_sandbox(message: pb.Sandbox) -> SandboxInfo:
         network=read_network(spec.network) if spec.network.mode else None,
         enforced=dict(message.enforced),
         idle_timeout=message.idle_timeout.ToNanoseconds() / 1e9 if message.HasField("idle_timeout") else None,
+        on_idle="pause" if message.on_idle == pb.IDLE_ACTION_PAUSE else "release",
+        auto_resume=message.auto_resume,
         driver=message.driver,
         node_id=message.node_id,
         user_id=message.user_id,

@@ -57,11 +57,9 @@ class SandboxInfo(Record):
 
     state_reason: str
     """Why it FAILED or was LOST."""
-
     created: datetime
     lease: Lease | None
     """None while it waits in a pool."""
-
     labels: Mapping[str, str]
     limits: Limits
     network: NetworkGrant | None
@@ -71,8 +69,10 @@ class SandboxInfo(Record):
     """What enforces each default, by name: {"memory": "no", "pids": "rlimit"}."""
 
     idle_timeout: float | None
-    """Seconds without a use after which it is released; None: never for that reason."""
-
+    """Seconds without a use after which `on_idle` is done; None: never for that reason."""
+    on_idle: Literal["release", "pause"]
+    auto_resume: bool
+    """Whether requests resume it while it is PAUSED."""
     driver: str
     node_id: str
     user_id: str

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Sequence
 from typing import Unpack
 
-from sandmesh._client.messages import check_options, read_name, write_batch, write_spec, write_ttl
+from sandmesh._client.messages import check_options, read_name, write_batch, write_on_idle, write_spec, write_ttl
 from sandmesh._client.secrets import sealed_slots
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.inputs import Options
@@ -45,6 +45,8 @@ class SessionsAsync:
             spec=spec,
             ttl=write_ttl(options.get("ttl")),
             idle_timeout=write_ttl(options.get("idle_timeout"), "idle_timeout"),
+            on_idle=write_on_idle(options.get("on_idle")),
+            auto_resume=options.get("auto_resume"),
             batch=write_batch(options),
         )
         await register_templates(self._rpc.connection(), [slot.spec.template], self._rpc.timeout)

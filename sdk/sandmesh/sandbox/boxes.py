@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from sandmesh._calls.call import MAX_ARGUMENTS, Order, too_large
-from sandmesh._client.messages import check_options, read_name, read_seconds, write_batch, write_spec, write_ttl
+from sandmesh._client.messages import check_options, read_name, read_seconds, write_batch, write_spec
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.inputs import Options
 from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters
@@ -70,15 +70,17 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
         name = sandbox_type or class_registry().type_of(type(self)) or self.default_type
         template = read_name("sandbox_type", name)
         reply_characters = options.get("reply_characters")
-        write_ttl(options.get("ttl"))
-        write_ttl(options.get("idle_timeout"), "idle_timeout")
+        lifetimes = Lifetimes(
+            options.get("ttl"), options.get("idle_timeout"), options.get("on_idle"), options.get("auto_resume")
+        )
+        lifetimes.check()
         config = BoxConfig(
             sandbox_id=None if sandbox_id is None else read_name("sandbox_id", sandbox_id),
             timeout=read_seconds("timeout", timeout),
             base_url=base_url,
             bearer_token=bearer_token,
             spec=write_spec(template, options),
-            lifetimes=Lifetimes(options.get("ttl"), options.get("idle_timeout")),
+            lifetimes=lifetimes,
             ca_cert=options.get("ca_cert"),
             batch=write_batch(options),
             reply_characters=REPLY_CHARACTERS if reply_characters is None else read_reply_characters(reply_characters),

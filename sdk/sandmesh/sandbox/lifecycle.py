@@ -74,7 +74,7 @@ class LifecycleAsync(SandboxHandle):
         return True
 
     async def pause(self) -> None:
-        """Freeze every process of the sandbox, keeping memory and files; its lease goes on.
+        """Freeze every process of the sandbox, keeping memory and files; requests resume it. Its lease goes on.
 
         Raises:
             CapabilityMissing: Its driver cannot pause: bubblewrap's, docker's and gvisor's can, kubernetes' cannot.

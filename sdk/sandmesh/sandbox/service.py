@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar, Unpack, cast
 
 from sandmesh._client.connection import acquire, release
-from sandmesh._client.messages import read_name, read_seconds, write_ttl
+from sandmesh._client.messages import read_name, read_seconds
 from sandmesh._client.process_state import process
 from sandmesh._client.sync import run
 from sandmesh.errors import WrongState
-from sandmesh.inputs import Options, SandboxType
+from sandmesh.inputs import LifetimeOptions, Options, SandboxType
 from sandmesh.sandbox.boxes import BaseSandboxAsync, SandboxAsync
 from sandmesh.sandbox.builtin import async_class, sync_class
 from sandmesh.sandbox.class_registry import class_registry
@@ -39,18 +39,17 @@ class SandboxService(SessionQueries):
         bearer_token: str | None = None,
         timeout: float = 3000,
         *,
-        ttl: float | None = None,
-        idle_timeout: float | None = None,
         ca_cert: str | Path | None = None,
+        **lifetimes: Unpack[LifetimeOptions],
     ) -> None:
         """Configure the mesh, as for a box; `timeout` is seconds for each operation.
 
-        Sessions end `ttl` seconds after they were last renewed, sandboxes `idle_timeout` seconds after their last use.
+        Sessions end `ttl` seconds after they were last renewed, sandboxes `idle_timeout` seconds after their last use,
+        or they are paused then, as `on_idle` says; the next request resumes them.
         """
         super().__init__((base_url, bearer_token), read_seconds("timeout", timeout), ca_cert)
-        write_ttl(ttl)
-        write_ttl(idle_timeout, "idle_timeout")
-        self._lifetimes = Lifetimes(ttl, idle_timeout)
+        self._lifetimes = Lifetimes(**lifetimes)
+        self._lifetimes.check()
         self._sessions: ConnectedSessions[BaseSandboxAsync] | None = None
         self._portal_sessions: ConnectedSessions[BaseSandbox] | None = None
 

@@ -79,6 +79,7 @@ class AgentLink(asyncio.Protocol):
                 if not self.hello.done():
                     self._check_hello(frame)
                     continue
+                self.heartbeat.unanswered.discard(frame.channel)
                 subscriber = self._subscribers.get(frame.channel)
                 if subscriber is not None:
                     if frame.final:
@@ -134,12 +135,14 @@ class AgentLink(asyncio.Protocol):
             self._subscribers[channel] = subscriber
             return channel
         self._last_channel = self._last_channel % 0xFFFFFFFF + 1
+        self.heartbeat.unanswered.add(self._last_channel)
         self._subscribers[self._last_channel] = subscriber
         return self._last_channel
 
     def release(self, channel: int) -> None:
         """Release a channel; what still comes on it is dropped."""
         self._subscribers.pop(channel, None)
+        self.heartbeat.unanswered.discard(channel)
 
     @property
     def is_awaited(self) -> bool:
@@ -183,6 +186,7 @@ class AgentLink(asyncio.Protocol):
             self.hello.set_exception(error)
             self.hello.exception()  # it is in `error` too, for those who do not wait for the hello
         subscribers, self._subscribers = self._subscribers, {}
+        self.heartbeat.unanswered.clear()
         for subscriber in subscribers.values():
             subscriber.on_lost(self)
         self.close()
@@ -211,6 +215,8 @@ class Heartbeat:
     def __init__(self, link: AgentLink, silence: float | None, is_excused: Callable[[AgentLink], bool] | None) -> None:
         self.heard = 0.0
         """When the agent was last heard, by the loop's clock."""
+        self.unanswered: set[int] = set()
+        """The channels, still attached, on which the agent has sent nothing yet."""
         self.used = False
         """Whether a channel was attached since this was last set to False."""
         self.busy = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import structlog
 
@@ -25,8 +26,8 @@ from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore, update_gauges, update_usage
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
-from sandmeshd.allocator.nodes.pause import PauseControl
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
+from sandmeshd.allocator.pauses.control import PauseControl
 from sandmeshd.allocator.records.event_log import EventLog
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.secrets.rotation import Rotation
@@ -44,6 +45,8 @@ from sandmeshd.tenants.holdings import Holdings
 log = structlog.get_logger()
 
 _FINISH_SECONDS = 5.0
+
+SweepOnce = Callable[[], Awaitable[float | None]]
 
 
 @asynccontextmanager
@@ -73,21 +76,21 @@ async def open_allocator(
     reconciler = Reconciler(store, records, maintenance, recovery)
     event_log = EventLog(store, settings.event_poll_seconds)
     starter = Starter(settings, records, nodes, tasks, store.mesh_id)
-    await _recover(recovery, maintenance, nodes, starter)
+    pause = PauseControl(records, nodes, store.notifications)
+    sweep_once = partial(_sweep_once, maintenance, nodes, starter, lambda idle: tasks.attempt(pause.pause_idle(idle)))
+    await _recover(recovery, nodes, sweep_once)
     nodes.note_broken(broken or {})
     NodeWatch(settings, store.mesh_id, nodes, reconciler, event_log, metrics.egress_refusals).open(tasks)
     usage = _open_usage(settings, store, nodes, records, measured, tasks)
     Deletions(settings, store, maintenance, nodes, starter, usage).open(tasks)
     pools = Pools(settings, store, records, nodes, starter)
     pools.open(filling)
-    monitor = StoreMonitor(store)
-    tasks.regularly("probe the store", PROBE_SECONDS, monitor.probe)
-    tasks.regularly("read the store's settings", RISKS_SECONDS, monitor.read_risks)
-    tasks.regularly("sweep", settings.sweep_seconds, lambda: _sweep(maintenance, nodes, starter, recovery))
+    monitor = _monitor(store, tasks)
+    tasks.regularly("sweep", settings.sweep_seconds, partial(_sweep, sweep_once, recovery))
     snapshots = NodeSnapshots(records, nodes, store.mesh_id, Holdings(store))
     components = Components(
         claims=Claims(settings, store, records, nodes, starter, snapshots),
-        pause=PauseControl(records, nodes),
+        pause=pause,
         event_log=event_log,
         sweep=MeshSweep(maintenance, nodes, reconciler, store.mesh_id),
         evacuation=Evacuation(store, records, filling),
@@ -105,6 +108,13 @@ async def open_allocator(
         await tasks.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
         with suppress(StoreUnavailable):
             await maintenance.announce_exit()
+
+
+def _monitor(store: Store, tasks: BackgroundTasks) -> StoreMonitor:
+    monitor = StoreMonitor(store)
+    tasks.regularly("probe the store", PROBE_SECONDS, monitor.probe)
+    tasks.regularly("read the store's settings", RISKS_SECONDS, monitor.read_risks)
+    return monitor
 
 
 def _open_usage(
@@ -129,22 +139,24 @@ def _secret_servicer(settings: AllocatorSettings, store: Store, records: RecordS
     return SecretServicer(records, secrets, Rotation(records, nodes, sealer), SecretSpecs(secrets, sealer))
 
 
-async def _sweep(maintenance: MaintenanceStore, nodes: Nodes, starter: Starter, recovery: Recovery) -> float | None:
+async def _sweep(sweep_once: SweepOnce, recovery: Recovery) -> float | None:
     try:
-        return await _sweep_once(maintenance, nodes, starter)
+        return await sweep_once()
     except Recovering:
         log.warning("the store came back empty: records are rebuilt before anything is created or deleted")
         await recovery.run()
         return 0.0
 
 
-async def _recover(recovery: Recovery, maintenance: MaintenanceStore, nodes: Nodes, starter: Starter) -> None:
+async def _recover(recovery: Recovery, nodes: Nodes, sweep_once: SweepOnce) -> None:
     await nodes.refresh_all()
     if await recovery.run(wait_for_nodes=False):
-        await _sweep_once(maintenance, nodes, starter)
+        await sweep_once()
 
 
-async def _sweep_once(maintenance: MaintenanceStore, nodes: Nodes, starter: Starter) -> float | None:
+async def _sweep_once(
+    maintenance: MaintenanceStore, nodes: Nodes, starter: Starter, pause_idle: Callable[[Sequence[str]], object]
+) -> float | None:
     """Return in how many seconds there is something to sweep again; None: nothing is known yet."""
     while True:
         swept = await maintenance.sweep(nodes.healthy_ids(), starter.in_progress)
@@ -152,5 +164,7 @@ async def _sweep_once(maintenance: MaintenanceStore, nodes: Nodes, starter: Star
             log.info(
                 "records were swept", expired=swept.expired, idle=swept.idle, abandoned=swept.abandoned, lost=swept.lost
             )
+        if swept.pausing:
+            pause_idle(swept.pausing)
         if not swept.is_full:
             return 0.0 if starter.in_progress else swept.next_seconds

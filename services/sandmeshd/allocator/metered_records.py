@@ -80,7 +80,7 @@ class MeteredMaintenanceStore(MaintenanceStore):
     async def sweep(self, healthy: Sequence[str], starting: Sequence[str] | None = None) -> Swept:
         """Sweep, and count what expired and what was lost with its node."""
         swept = await super().sweep(healthy, starting)
-        self._metrics.reaped.inc(swept.expired + swept.idle)
+        self._metrics.reaped.inc(swept.expired + swept.idle - len(swept.pausing))
         self._metrics.lost.inc(swept.lost)
         return swept
 

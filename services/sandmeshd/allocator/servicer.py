@@ -21,9 +21,10 @@ from sandmeshd.allocator.network.control import NetworkControl
 from sandmeshd.allocator.network.servicer import NetworkServicer
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
-from sandmeshd.allocator.nodes.pause import PauseControl
 from sandmeshd.allocator.nodes.servicer import TemplateServicer
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
+from sandmeshd.allocator.pauses.control import PauseControl
+from sandmeshd.allocator.pauses.servicer import PauseServicer
 from sandmeshd.allocator.records.event_log import EventLog
 from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_gone, is_owned, not_found
 from sandmeshd.allocator.records.record_store import RecordStore
@@ -63,13 +64,14 @@ def _ready_seconds(remaining: float | None) -> float | None:
     return None if remaining is None else max(0.0, remaining - min(_RESPONSE_SECONDS, remaining / 4))
 
 
-class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.SandboxServiceServicer):
+class SandboxServicer(NetworkServicer, PauseServicer, TemplateServicer, sandbox_pb2_grpc.SandboxServiceServicer):
     """Serve the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
     def __init__(
         self, settings: AllocatorSettings, records: RecordStore, components: Components, secrets: SecretServicer
     ) -> None:
         NetworkServicer.__init__(self, records, NetworkControl(components.nodes))
+        PauseServicer.__init__(self, records, components.pause)
         TemplateServicer.__init__(self, components.nodes)
         self._settings = settings
         self._components = components
@@ -193,18 +195,6 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
             reason = "a call ended for want of memory: raise the sandbox's memory limit, or use less"
             await self._components.event_log.append(sandbox_id, "out_of_memory", reason, "gateway")
         return pb.ReportActivityResponse()
-
-    async def PauseSandbox(self, request: pb.PauseSandboxRequest, context: Context) -> pb.PauseSandboxResponse:
-        """Pause a sandbox."""
-        await check_owned(self._records, request.sandbox_id)
-        record = await self._components.pause.change(request.sandbox_id, request.fencing_token, "PAUSED")
-        return pb.PauseSandboxResponse(sandbox=record.sandbox())
-
-    async def ResumeSandbox(self, request: pb.ResumeSandboxRequest, context: Context) -> pb.ResumeSandboxResponse:
-        """Resume a paused sandbox."""
-        await check_owned(self._records, request.sandbox_id)
-        record = await self._components.pause.change(request.sandbox_id, request.fencing_token, "READY")
-        return pb.ResumeSandboxResponse(sandbox=record.sandbox())
 
     async def CreateSnapshot(self, request: pb.CreateSnapshotRequest, context: Context) -> pb.CreateSnapshotResponse:
         """Take a snapshot of a sandbox."""

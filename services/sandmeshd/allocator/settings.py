@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field, PositiveInt, SecretStr, ValidationInfo, field_validator
 
@@ -65,6 +66,9 @@ class AllocatorSettings(Settings):
 
     default_idle_seconds: float = Field(default=0.0, ge=0, validation_alias="SANDMESH_IDLE_SECONDS")
     """How long a sandbox may be unused whose claim states no time; 0: for as long as its lease lasts."""
+
+    default_idle_action: Literal["release", "pause"] = Field(default="release", validation_alias="SANDMESH_ON_IDLE")
+    """What is done then with a sandbox whose claim states nothing: release it, or pause it where its driver can."""
 
     queue_timeout_seconds: float = Field(default=30.0, ge=0, validation_alias="SANDMESH_QUEUE_SECONDS")
     """How long a request waits in a full mesh when its caller states no deadline."""

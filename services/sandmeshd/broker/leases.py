@@ -36,6 +36,8 @@ class Leases:
             slot=slot.slot,
             ttl=slot.ttl if slot.HasField("ttl") else None,
             idle_timeout=slot.idle_timeout if slot.HasField("idle_timeout") else None,
+            on_idle=slot.on_idle,
+            auto_resume=slot.auto_resume if slot.HasField("auto_resume") else None,
             user_id=who.user_id,
             session_id=who.session_id,
             keep_workspace=who.named,

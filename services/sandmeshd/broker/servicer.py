@@ -145,4 +145,5 @@ def _with_times(request: pb.ConnectSessionRequest) -> Sequence[pb.SlotSpec]:
             slot.ttl.CopyFrom(request.ttl)
         if request.HasField("idle_timeout") and not slot.HasField("idle_timeout"):
             slot.idle_timeout.CopyFrom(request.idle_timeout)
+        slot.on_idle = slot.on_idle or request.on_idle
     return request.slots

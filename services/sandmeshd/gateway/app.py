@@ -109,6 +109,7 @@ async def open_gateway(
         arounds = [observed(measured.rpcs), admitted(settings, tokens, closed, trail.refused)]
         stack.callback(routes.close)
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
+        stack.push_async_callback(_cancel, asyncio.create_task(routes.paused.watch()))
         activity = Activity(stub, routes, settings.activity_seconds)
         stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
         stack.push_async_callback(_cancel, asyncio.create_task(routes.quotas.report_forever()))

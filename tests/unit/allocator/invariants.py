@@ -96,8 +96,12 @@ def _check_indexes(data: Data) -> None:
     assert set(data.get("leases")) == held
     for one in held:
         assert int(float(data.get("leases")[one])) == int(records[one]["deadline_us"])
+    # One that is paused when it is idle waits for nothing more once it is.
+    paused = data.ids("PAUSED")
+    assert set(data.get("paused")) == paused
+    resting = {one for one in paused if records[one]["on_idle"] == "pause"}
     idle = {one for one in data.ids(*RUNNING) if records[one]["idle_us"] != "0"}
-    assert set(data.get("idle")) == idle
+    assert set(data.get("idle")) == idle - resting
     assert set(data.get("acting")) == {one for one, fields in records.items() if fields["intent"]}
     for one in data.ids("PENDING", "STARTING"):
         assert records[one]["owner"]

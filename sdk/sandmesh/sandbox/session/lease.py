@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandmesh._client.connection import Connection
-from sandmesh._client.messages import write_ttl
+from sandmesh._client.messages import write_on_idle, write_ttl
 from sandmesh._client.secrets import sealed_slots
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import LeaseLost, NotFound, SandmeshError, TemplateNotFound, Unavailable
@@ -29,10 +29,25 @@ log = logging.getLogger("sandmesh")
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """The seconds that sandboxes live without renewal (`ttl`) and without use; None: the mesh's default."""
+    """The seconds that sandboxes live without renewal (`ttl`) and without use, and what is done then.
+
+    None: the mesh's default.
+    """
 
     ttl: float | None = None
     idle_timeout: float | None = None
+    on_idle: str | None = None
+    auto_resume: bool | None = None
+
+    def check(self) -> None:
+        """Check the values.
+
+        Raises:
+            InvalidArgument: One does not fit.
+        """
+        write_ttl(self.ttl)
+        write_ttl(self.idle_timeout, "idle_timeout")
+        write_on_idle(self.on_idle)
 
 
 class SessionLease:
@@ -42,8 +57,8 @@ class SessionLease:
         self.user_id = user_id
         self.session_id = session_id
         self._connection = connection
+        self._lifetimes = lifetimes
         self._ttl = lifetimes.ttl
-        self._idle_timeout = lifetimes.idle_timeout
         self._renewals: asyncio.Task[None] | None = None
 
     async def connect(
@@ -59,8 +74,12 @@ class SessionLease:
             session_id=self.session_id,
             slots=await sealed_slots(self._connection, slots, timeout),
             ttl=write_ttl(self._ttl),
-            idle_timeout=write_ttl(self._idle_timeout, "idle_timeout"),
+            idle_timeout=write_ttl(self._lifetimes.idle_timeout, "idle_timeout"),
+            on_idle=write_on_idle(self._lifetimes.on_idle),
         )
+        for slot in request.slots:
+            if self._lifetimes.auto_resume is not None:
+                slot.auto_resume = self._lifetimes.auto_resume
         response = await self._connect(request, timeout)
         # A new task each time: the old one may have found that the session had ended, or be about to.
         await self.drop()

@@ -11,6 +11,7 @@ from functools import partial
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import (
+    CapabilityMissing,
     InvalidArgument,
     LeaseLost,
     NotFound,
@@ -27,7 +28,7 @@ from sandmeshd.allocator.claims.pace import Pace
 from sandmeshd.allocator.claims.starter import Starter
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
-from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordStore, Reply
+from sandmeshd.allocator.records.record_store import BatchTurn, Claim, NodeWant, RecordStore, Reply, Want
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id, with_owner
 from sandmeshd.allocator.rounds import wait_with_timeout
@@ -120,6 +121,8 @@ class Claims:
         if spec.browser_profile:
             want = replace(want, nodes=self._nodes.keeping_profiles(want.nodes, spec.template))
             profile = profile_key(counted_user(request.user_id), spec.browser_profile)
+        idle_us = self._idle_us(request)
+        on_idle, want = self._on_idle(request, idle_us, want)
         return Claim(
             session=request.session_key,
             slot=slot,
@@ -128,7 +131,9 @@ class Claims:
             ttl_us=ttl_us,
             spec=placement.spec,
             want=want,
-            idle_us=self._idle_us(request),
+            idle_us=idle_us,
+            on_idle=on_idle,
+            auto_resume="no" if request.HasField("auto_resume") and not request.auto_resume else "",
             user_id=request.user_id,
             session_id=request.session_id,
             workspace=f"{workspace}+{profile}" if profile else workspace,
@@ -140,6 +145,8 @@ class Claims:
         want = (await self._nodes.place(claim.spec, claim.want.caller)).want
         if claim.workspace and (keeping := self._nodes.keeping(want.nodes)):
             want = replace(want, nodes=keeping)
+        if claim.on_idle == "pause":
+            want = replace(want, nodes=_pausing(self._nodes, want))
         return replace(claim, want=replace(want, batch=claim.want.batch))
 
     def _batch_turn(self, request: pb.ClaimSandboxRequest) -> BatchTurn | None:
@@ -159,10 +166,32 @@ class Claims:
             raise InvalidArgument(f"idle_timeout {rule}", {"field": "idle_timeout"})
         return microseconds
 
+    def _on_idle(self, request: pb.ClaimSandboxRequest, idle_us: int, want: Want) -> tuple[str, Want]:
+        """Return what is done after the idle time, and the want of nodes that can."""
+        able = _pausing(self._nodes, want)
+        if not request.on_idle:
+            paused = self._settings.default_idle_action == "pause" and len(able) == len(want.nodes)
+            return ("pause" if paused and idle_us else ""), want
+        if request.on_idle != pb.IDLE_ACTION_PAUSE:
+            return "", want
+        if not idle_us:
+            message = "on_idle needs an idle_timeout: without one, nothing is done with a sandbox that is not used"
+            raise InvalidArgument(message, {"field": "on_idle"})
+        if not able:
+            message = f"the driver {want.nodes[0].driver} cannot pause: drop on_idle, or choose another driver"
+            raise CapabilityMissing(message, {"needs": "pause"})
+        return "pause", replace(want, nodes=able)
+
     async def _leave(self, claim: Claim) -> None:
         stopped = await retry_until_available(partial(self._records.leave, claim))
         if stopped:
             await self._starter.cancel(stopped)
+
+
+def _pausing(nodes: Nodes, want: Want) -> list[NodeWant]:
+    """Return the nodes that can pause sandboxes."""
+    known = ((one, nodes.by_id(one.id)) for one in want.nodes)
+    return [one for one, node in known if node is not None and node.info and node.info.capabilities.pause]
 
 
 def _profile_in_use(name: str, holder: Record) -> WrongState:

@@ -30,6 +30,9 @@ class Swept:
     next_us: int
     """In how many microseconds the next lease or idle timeout ends; negative where there is none."""
 
+    pausing: Sequence[str] = ()
+    """What is to be paused, as it was idle: they are among `idle`."""
+
     @property
     def next_seconds(self) -> float | None:
         """The same in seconds, None where there is none."""
@@ -39,6 +42,10 @@ class Swept:
     def is_full(self) -> bool:
         """Whether there may be more to do than one sweep does."""
         return PAGE in (self.expired, self.idle, self.abandoned, self.lost)
+
+
+PAUSE_AGAIN_SECONDS = 30.0
+"""After which an idle sandbox that could not be paused comes up again."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +91,12 @@ class MaintenanceStore:
             "grace_us": _us(self._settings.owner_grace_seconds),
             "node_grace_us": _us(self._settings.node_grace_seconds),
             "pause_us": _us(self._settings.pause_seconds),
+            "pause_again_us": _us(PAUSE_AGAIN_SECONDS),
             "most": PAGE,
         }
-        return Swept(*(int(count) for count in await self._store.run("sweep", arguments, failure)))
+        *counts, pausing = await self._store.run("sweep", arguments, failure)
+        expired, idle, abandoned, lost, next_us = map(int, counts)
+        return Swept(expired, idle, abandoned, lost, next_us, [one.decode() for one in pausing])
 
     async def survey(self) -> list[Due]:
         """Return what a sweep would find in the records, of each kind the first thousand."""
@@ -176,7 +186,19 @@ class MaintenanceStore:
         return done
 
 
-_LABELLED = ("session", "slot", "user", "session_name", "caller", "spec_key", "ports", "workspace", "project")
+_LABELLED = (
+    "on_idle",
+    "auto_resume",
+    "session",
+    "slot",
+    "user",
+    "session_name",
+    "caller",
+    "spec_key",
+    "ports",
+    "workspace",
+    "project",
+)
 _NUMBERS = ("token", "ttl_us", "idle_us", "created_us")
 
 

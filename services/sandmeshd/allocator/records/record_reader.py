@@ -51,6 +51,11 @@ class RecordReader:
         """Read the records of the unused sandboxes of pools."""
         return [record_from(pairs) for pairs in await self._store.run("pooled", {"limit": limit})]
 
+    async def paused(self, after_us: int) -> tuple[int, list[str]]:
+        """Return the sandboxes that were paused after a moment, and the moment to name the next time."""
+        moment, *found = await self._store.run("paused", {"after_us": after_us})
+        return int(float(moment)), [one.decode() for one in found]
+
     async def capacity(self) -> Capacity:
         """Return what the mesh uses."""
         used, soonest, *counts = await self._store.run("capacity", {})

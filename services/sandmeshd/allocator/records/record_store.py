@@ -76,6 +76,10 @@ class Claim:
     spec: pb.SandboxSpec
     want: Want
     idle_us: int = 0
+    on_idle: str = ""
+    """"pause", or empty for a release."""
+    auto_resume: str = ""
+    """"no" where requests do not resume it."""
     user_id: str = ""
     session_id: str = ""
     workspace: str = ""
@@ -112,6 +116,8 @@ class RecordStore(RecordReader):
             "ticket": claim.ticket,
             "ttl_us": claim.ttl_us,
             "idle_us": claim.idle_us,
+            "on_idle": claim.on_idle,
+            "auto_resume": claim.auto_resume,
             "user": claim.user_id,
             "session_name": claim.session_id,
             "workspace": claim.workspace,

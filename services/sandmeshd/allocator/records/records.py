@@ -28,7 +28,7 @@ NANO = 1_000_000_000
 # What the labels of a sandbox hold; its spec and address are the driver's own to keep.
 _LABELS = (
     "session", "slot", "user", "session_name", "caller", "token", "deadline_us", "ttl_us", "idle_us", "created_us",
-    "template", "spec_key", "ports", "generation", "workspace", "project",
+    "on_idle", "auto_resume", "template", "spec_key", "ports", "generation", "workspace", "project",
 )  # fmt: skip
 
 
@@ -150,6 +150,8 @@ class Record:
             user_id=self.text("user"),
             project=self.text("project"),
             cost=self._cost(),
+            on_idle=pb.IDLE_ACTION_PAUSE if self.text("on_idle") == "pause" else pb.IDLE_ACTION_RELEASE,
+            auto_resume=self.text("auto_resume") != "no",
         )
 
     def _cost(self) -> float:

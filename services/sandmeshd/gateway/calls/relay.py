@@ -34,6 +34,9 @@ _MORE = bulk_frames.tag(pb.MultiplexResponse.DESCRIPTOR, "more")
 _CALL = bulk_frames.tag(agent_pb2.ToAgent.DESCRIPTOR, "call")
 _FRAME = bulk_frames.tag(agent_pb2.Fenced.DESCRIPTOR, "frame")
 
+_REQUESTS = frozenset({"input", "signal", "resize"})
+"""What a caller sends in a call that is to be answered, and so resumes a paused sandbox."""
+
 
 class Subscriber(Protocol):
     """Who gets the events."""
@@ -128,6 +131,8 @@ class Relay:
             self._backlog.frames.append(frame)
         else:
             self._forward(frame, self._link)
+            if frame.WhichOneof("frame") in _REQUESTS:
+                self._routes.resume_soon(self.sandbox_id)
 
     def push_input(self, frame: bytes) -> None:
         """Send a serialized frame with input, which is not parsed here."""
@@ -139,6 +144,7 @@ class Relay:
             return
         self._routes.metrics.received.inc(len(frame))
         link.write(_fence(self._channel, self._token, frame))
+        self._routes.resume_soon(self.sandbox_id)
 
     def acknowledge(self, sequence: int, *, keep: bool = False) -> None:
         """Acknowledge all events up to one to the agent, or, to `keep` them, only give it credit for more."""

@@ -108,8 +108,8 @@ class Routes:
         self._watching: asyncio.Task[None] | None = None
         self.quotas = CallQuotas()
         """What counts calls against quotas, until whoever opens a gateway gives another."""
-        self.paused = PausedSandboxes(self._resolve)
-        """Calls to these are refused."""
+        self.paused = PausedSandboxes(sandboxes, timeout, self._resolve, self.links.get)
+        """Requests resume these."""
         self.metrics = GatewayMetrics(CollectorRegistry())
         """What counts calls and links, until whoever opens a gateway gives another."""
 
@@ -331,7 +331,25 @@ class OwnedRoutes:
         return await retry_until_available(partial(self._link, sandbox_id), seconds)
 
     async def _link(self, sandbox_id: str) -> AgentLink:
-        return await self._owned(await self._routes.link(sandbox_id))
+        try:
+            link = await self._routes.link(sandbox_id)
+        except WrongState as error:
+            link = await self._resumed(sandbox_id, error)
+        return await self._owned(link)
+
+    async def _resumed(self, sandbox_id: str, error: WrongState) -> AgentLink:
+        """Return the link to a sandbox that was paused; the first request resumes it, and others wait for the same."""
+        if not is_paused(error):
+            raise error
+        await self._routes.paused.resume(sandbox_id, self._owns)
+        return await self._routes.link(sandbox_id)
+
+    def _owns(self, sandbox: sandbox_pb2.Sandbox) -> bool:
+        return self._principal.owns(sandbox.session_key, sandbox.sandbox_id, sandbox.project)
+
+    def resume_soon(self, sandbox_id: str) -> None:
+        """Resume a sandbox, if it is known to be paused, for a frame that was sent to it."""
+        self._routes.paused.resume_soon(sandbox_id)
 
     async def link_again(self, sandbox_id: str, seconds: float = CALL_SECONDS) -> AgentLink:
         """Return a link to a sandbox whose link broke; it waits a moment for the node to report why.
@@ -351,7 +369,7 @@ class OwnedRoutes:
                 link = await retry_until_available(partial(self._routes.link, sandbox_id), seconds)
             except WrongState as error:
                 if is_paused(error):
-                    raise
+                    link = await self._resumed(sandbox_id, error)
             except PASSING:
                 raise
             except SandmeshError as error:

@@ -13,6 +13,7 @@ for name, value in pairs(made) do redis.call('HSET', record(made.id), name, valu
 redis.call('HSET', record(made.id), 'holder', made.session, 'generation', args.generation, 'owner', args.owner, 'intent', '',
   'installed', '1', 'attempt', '1', 'access', ARGV[2], 'body', ARGV[3])
 become(made.id, args.state, '')
+if args.state == 'PAUSED' then redis.call('ZADD', key('paused'), text(now), made.id) end
 meter_start(made.id)
 cost_start(made.id, args.price)
 load(made.id, made.node, made.template)

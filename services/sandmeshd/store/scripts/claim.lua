@@ -44,7 +44,7 @@ if id then
   if state == 'READY' or state == 'PAUSED' then
     drop_ticket(args.ticket)
     set_deadline(id, args.ttl_us)
-    redis.call('HSET', record(id), 'idle_us', text(args.idle_us))
+    redis.call('HSET', record(id), 'idle_us', text(args.idle_us), 'on_idle', args.on_idle, 'auto_resume', args.auto_resume)
     if args.idle_us == 0 then redis.call('ZREM', key('idle'), id) end
     touch(id)
     return {'kept', whole(id)}

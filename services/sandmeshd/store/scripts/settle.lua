@@ -6,8 +6,14 @@ if found[2] ~= '' and found[3] ~= args.owner and is_alive(found[3], args.grace_u
 redis.call('HSET', record(args.id), 'intent', '')
 redis.call('SREM', key('acting'), args.id)
 if found[1] ~= args.state then
-  become(args.id, args.state, args.reason)
+  become(args.id, args.state, args.state == 'PAUSED' and args.reason or '')
   event(args.id, args.state == 'PAUSED' and 'paused' or 'resumed', args.reason)
+  if args.state == 'PAUSED' then
+    redis.call('ZADD', key('paused'), text(now), args.id)
+    notify('paused')
+  else
+    redis.call('ZREM', key('paused'), args.id)
+  end
   touch(args.id)
 end
 return {1, whole(args.id)}

@@ -1,7 +1,8 @@
 -- Records that an allocator and the nodes that answered it are alive, and finishes what nobody else will: expired leases
 -- and idle timeouts, sandboxes that a dead allocator was starting or deleting, those of silent nodes, waiters of dead processes.
--- Returns {expired, idle, abandoned, lost, next_us}: counts of at most `most`, where one is reached there may be more; and
--- in how many microseconds the next lease or idle timeout ends, -1 where there is none.
+-- Returns {expired, idle, abandoned, lost, next_us, ids}: counts of at most `most`, where one is reached there may be more;
+-- in how many microseconds the next lease or idle timeout ends, -1 where there is none; and the sandboxes that the allocator
+-- pauses now, which comes up again after `pause_again_us` for what could not be.
 -- Nobody swept since `last`: the machine slept, or all allocators or the store stood still, and the clock went on. Nothing
 -- could be renewed or used meanwhile, so that time ends no lease, and speaks against no node and no allocator.
 local function forgive(last)
@@ -56,8 +57,14 @@ for _, id in ipairs(due('leases')) do
     expired = expired + 1
   end
 end
+local pausing = {}
 for _, id in ipairs(due('idle')) do
-  stop(id, 'nobody used it for its idle time')
+  if field(id, 'on_idle') == 'pause' then
+    redis.call('ZADD', key('idle'), text(now + args.pause_again_us), id)
+    pausing[#pausing + 1] = id
+  else
+    stop(id, 'nobody used it for its idle time')
+  end
   idle = idle + 1
 end
 
@@ -117,4 +124,4 @@ for _, name in ipairs({'leases', 'idle'}) do
   local left = first and math.max(0, tonumber(first) - now)
   if left and (next_us < 0 or left < next_us) then next_us = left end
 end
-return {expired, idle, abandoned, lost, next_us}
+return {expired, idle, abandoned, lost, next_us, pausing}

@@ -69,6 +69,30 @@ SANDBOX_STATE_LOST: SandboxState.ValueType  # 8
 """It ended unexpectedly."""
 Global___SandboxState: _TypeAlias = SandboxState  # noqa: Y015
 
+class _IdleAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IdleActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IdleAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IDLE_ACTION_UNSPECIFIED: _IdleAction.ValueType  # 0
+    """The mesh's default."""
+    IDLE_ACTION_RELEASE: _IdleAction.ValueType  # 1
+    """It is released."""
+    IDLE_ACTION_PAUSE: _IdleAction.ValueType  # 2
+    """It is paused, and released when its lease ends. The driver's capability is `pause`."""
+
+class IdleAction(_IdleAction, metaclass=_IdleActionEnumTypeWrapper):
+    """IdleAction is what is done with a sandbox that was not used for its idle time."""
+
+IDLE_ACTION_UNSPECIFIED: IdleAction.ValueType  # 0
+"""The mesh's default."""
+IDLE_ACTION_RELEASE: IdleAction.ValueType  # 1
+"""It is released."""
+IDLE_ACTION_PAUSE: IdleAction.ValueType  # 2
+"""It is paused, and released when its lease ends. The driver's capability is `pause`."""
+Global___IdleAction: _TypeAlias = IdleAction  # noqa: Y015
+
 class _NetworkMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -480,6 +504,8 @@ class Sandbox(_message.Message):
     USER_ID_FIELD_NUMBER: _builtins.int
     PROJECT_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
+    ON_IDLE_FIELD_NUMBER: _builtins.int
+    AUTO_RESUME_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """"sb_" and 26 characters."""
     state: Global___SandboxState.ValueType
@@ -500,6 +526,10 @@ class Sandbox(_message.Message):
     """The project that it counts in: the owner's when it was claimed. Empty in a pool."""
     cost: _builtins.float
     """What it has cost up to now, in the unit of its driver's price table; 0 where there is none."""
+    on_idle: Global___IdleAction.ValueType
+    """What is done after `idle_timeout`."""
+    auto_resume: _builtins.bool
+    """Whether requests resume it while it is PAUSED: calls, files, ports, views."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """Its spec."""
@@ -522,7 +552,7 @@ class Sandbox(_message.Message):
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """It is released after this time without activity; unset: never for that reason."""
+        """After this time without activity `on_idle` is done; unset: never for that reason."""
 
     def __init__(
         self,
@@ -543,10 +573,12 @@ class Sandbox(_message.Message):
         user_id: _builtins.str = ...,
         project: _builtins.str = ...,
         cost: _builtins.float = ...,
+        on_idle: Global___IdleAction.ValueType = ...,
+        auto_resume: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "idle_timeout", b"idle_timeout", "lease", b"lease", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_resume", b"auto_resume", "cost", b"cost", "create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "on_idle", b"on_idle", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -593,6 +625,8 @@ class ClaimSandboxRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     KEEP_WORKSPACE_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    ON_IDLE_FIELD_NUMBER: _builtins.int
+    AUTO_RESUME_FIELD_NUMBER: _builtins.int
     session_key: _builtins.str
     """The session that will hold it. One session holds at most one sandbox of a slot."""
     slot: _builtins.str
@@ -605,6 +639,10 @@ class ClaimSandboxRequest(_message.Message):
     """The user can come back to the session: where workspaces are saved, the sandbox starts from that of the
     slot's last one, and its own is saved before it is deleted.
     """
+    on_idle: Global___IdleAction.ValueType
+    """What is done after `idle_timeout`."""
+    auto_resume: _builtins.bool
+    """Whether requests resume it while it is PAUSED. Unset: they do."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """The requested spec."""
@@ -615,7 +653,7 @@ class ClaimSandboxRequest(_message.Message):
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """It is released after this time without a call, an open stream, desktop or port. Unset: never for that reason."""
+        """After this time without a call, an open stream, desktop or port `on_idle` is done. Unset: never for that reason."""
 
     @_builtins.property
     def batch(self) -> Global___Batch:
@@ -633,12 +671,16 @@ class ClaimSandboxRequest(_message.Message):
         session_id: _builtins.str = ...,
         keep_workspace: _builtins.bool = ...,
         batch: Global___Batch | None = ...,
+        on_idle: Global___IdleAction.ValueType = ...,
+        auto_resume: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_resume", b"_auto_resume", "auto_resume", b"auto_resume", "batch", b"batch", "idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "idle_timeout", b"idle_timeout", "keep_workspace", b"keep_workspace", "session_id", b"session_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_resume", b"_auto_resume", "auto_resume", b"auto_resume", "batch", b"batch", "idle_timeout", b"idle_timeout", "keep_workspace", b"keep_workspace", "on_idle", b"on_idle", "session_id", b"session_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__auto_resume: _TypeAlias = _typing.Literal["auto_resume"]  # noqa: Y015
+    _WhichOneofArgType__auto_resume: _TypeAlias = _typing.Literal["_auto_resume", b"_auto_resume"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_resume) -> _WhichOneofReturnType__auto_resume | None: ...
 
 Global___ClaimSandboxRequest: _TypeAlias = ClaimSandboxRequest  # noqa: Y015
 
@@ -1020,6 +1062,47 @@ class ResolveSandboxResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResolveSandboxResponse: _TypeAlias = ResolveSandboxResponse  # noqa: Y015
+
+@_typing.final
+class WatchPausesRequest(_message.Message):
+    """WatchPausesRequest is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPausesRequest: _TypeAlias = WatchPausesRequest  # noqa: Y015
+
+@_typing.final
+class WatchPausesResponse(_message.Message):
+    """WatchPausesResponse has sandboxes that were paused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sandbox_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The sandboxes."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox_ids", b"sandbox_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPausesResponse: _TypeAlias = WatchPausesResponse  # noqa: Y015
 
 @_typing.final
 class WatchPoolsRequest(_message.Message):
@@ -1454,19 +1537,23 @@ class ResumeSandboxRequest(_message.Message):
 
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    ON_REQUEST_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     fencing_token: _builtins.int
     """The lease's token."""
+    on_request: _builtins.bool
+    """Whether a request to the sandbox resumes it: the gateway sets this."""
     def __init__(
         self,
         *,
         sandbox_id: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
+        on_request: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "on_request", b"on_request", "sandbox_id", b"sandbox_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

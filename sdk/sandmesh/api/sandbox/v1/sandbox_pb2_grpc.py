@@ -75,6 +75,11 @@ class SandboxServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.FromString,
                 _registered_method=True)
+        self.WatchPauses = channel.unary_stream(
+                '/sandmesh.api.sandbox.v1.SandboxService/WatchPauses',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPausesRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPausesResponse.FromString,
+                _registered_method=True)
         self.ListTemplates = channel.unary_unary(
                 '/sandmesh.api.sandbox.v1.SandboxService/ListTemplates',
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListTemplatesRequest.SerializeToString,
@@ -217,6 +222,14 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchPauses(self, request, context):
+        """WatchPauses streams the sandboxes that are paused from now on, whoever pauses them, until the client cancels, so that the
+        gateway resumes them for requests that come. One may have been resumed by then. Ends with: STORE_UNAVAILABLE (watch again).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTemplates(self, request, context):
         """ListTemplates lists the templates of all nodes that have answered; no node is called.
         """
@@ -257,7 +270,8 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PauseSandbox(self, request, context):
-        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
+        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
+        `auto_resume`.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -370,6 +384,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.WatchPools,
                     request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.SerializeToString,
+            ),
+            'WatchPauses': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPauses,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPausesRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPausesResponse.SerializeToString,
             ),
             'ListTemplates': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTemplates,
@@ -659,6 +678,33 @@ class SandboxService(object):
             '/sandmesh.api.sandbox.v1.SandboxService/WatchPools',
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.SerializeToString,
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPauses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/WatchPauses',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPausesRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPausesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -63,6 +63,10 @@ class SandboxServiceStub:
     that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
     any other. Ends with: STORE_UNAVAILABLE (watch again).
     """
+    WatchPauses: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchPausesRequest, _sandbox_pb2.WatchPausesResponse]
+    """WatchPauses streams the sandboxes that are paused from now on, whoever pauses them, until the client cancels, so that the
+    gateway resumes them for requests that come. One may have been resumed by then. Ends with: STORE_UNAVAILABLE (watch again).
+    """
     ListTemplates: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListTemplatesRequest, _sandbox_pb2.ListTemplatesResponse]
     """ListTemplates lists the templates of all nodes that have answered; no node is called."""
     GetCapacity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]
@@ -81,7 +85,8 @@ class SandboxServiceStub:
     RUNTIME_UNAVAILABLE, CAPABILITY_MISSING (the sandbox was made without a network), WRONG_STATE (others change it: retry).
     """
     PauseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]
-    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
+    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
+    `auto_resume`.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
     """
     ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]
@@ -150,6 +155,10 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
     any other. Ends with: STORE_UNAVAILABLE (watch again).
     """
+    WatchPauses: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchPausesRequest, _sandbox_pb2.WatchPausesResponse]  # type: ignore[assignment]
+    """WatchPauses streams the sandboxes that are paused from now on, whoever pauses them, until the client cancels, so that the
+    gateway resumes them for requests that come. One may have been resumed by then. Ends with: STORE_UNAVAILABLE (watch again).
+    """
     ListTemplates: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListTemplatesRequest, _sandbox_pb2.ListTemplatesResponse]  # type: ignore[assignment]
     """ListTemplates lists the templates of all nodes that have answered; no node is called."""
     GetCapacity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]  # type: ignore[assignment]
@@ -168,7 +177,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     RUNTIME_UNAVAILABLE, CAPABILITY_MISSING (the sandbox was made without a network), WRONG_STATE (others change it: retry).
     """
     PauseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]  # type: ignore[assignment]
-    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
+    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
+    `auto_resume`.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
     """
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
@@ -284,6 +294,16 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def WatchPauses(
+        self,
+        request: _sandbox_pb2.WatchPausesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WatchPausesResponse], _abc.AsyncIterator[_sandbox_pb2.WatchPausesResponse]]:
+        """WatchPauses streams the sandboxes that are paused from now on, whoever pauses them, until the client cancels, so that the
+        gateway resumes them for requests that come. One may have been resumed by then. Ends with: STORE_UNAVAILABLE (watch again).
+        """
+
+    @_abc_1.abstractmethod
     def ListTemplates(
         self,
         request: _sandbox_pb2.ListTemplatesRequest,
@@ -336,7 +356,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.PauseSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.PauseSandboxResponse, _abc.Awaitable[_sandbox_pb2.PauseSandboxResponse]]:
-        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
+        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
+        `auto_resume`.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
         """
 

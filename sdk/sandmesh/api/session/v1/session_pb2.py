@@ -28,7 +28,7 @@ from sandmesh.api.options.v1 import options_pb2 as sandmesh_dot_api_dot_options_
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandmesh/api/session/v1/session.proto\x12\x17sandmesh.api.session.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\x1a%sandmesh/api/sandbox/v1/sandbox.proto\"\x8c\x02\n\x07Session\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x13\n\x0bsession_key\x18\x03 \x01(\t\x12\x42\n\tsandboxes\x18\x04 \x03(\x0b\x32/.sandmesh.api.session.v1.Session.SandboxesEntry\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1aR\n\x0eSandboxesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .sandmesh.api.sandbox.v1.Sandbox:\x02\x38\x01\"\xda\x01\n\x08SlotSpec\x12\x0c\n\x04slot\x18\x01 \x01(\t\x12\x38\n\x04spec\x18\x02 \x01(\x0b\x32$.sandmesh.api.sandbox.v1.SandboxSpecB\x04\x88\xb5\x18\x01\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cidle_timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32\x1e.sandmesh.api.sandbox.v1.Batch\"\xc7\x01\n\x15\x43onnectSessionRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x30\n\x05slots\x18\x03 \x03(\x0b\x32!.sandmesh.api.session.v1.SlotSpec\x12&\n\x03ttl\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cidle_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"b\n\x16\x43onnectSessionResponse\x12\x31\n\x07session\x18\x01 \x01(\x0b\x32 .sandmesh.api.session.v1.Session\x12\x15\n\rcreated_slots\x18\x02 \x03(\t\"D\n\x11GetSessionRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x18\n\nsession_id\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\"G\n\x12GetSessionResponse\x12\x31\n\x07session\x18\x01 \x01(\x0b\x32 .sandmesh.api.session.v1.Session\"S\n\x13ListSessionsRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"c\n\x14ListSessionsResponse\x12\x32\n\x08sessions\x18\x01 \x03(\x0b\x32 .sandmesh.api.session.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"m\n\x12KeepSessionRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x18\n\nsession_id\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"H\n\x13KeepSessionResponse\x12\x31\n\x07session\x18\x01 \x01(\x0b\x32 .sandmesh.api.session.v1.Session\"W\n\x15ReleaseSessionRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x18\n\nsession_id\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\x12\r\n\x05slots\x18\x03 \x03(\t\"-\n\x16ReleaseSessionResponse\x12\x13\n\x0bsandbox_ids\x18\x01 \x03(\t2\xf5\x04\n\x0eSessionService\x12~\n\x0e\x43onnectSession\x12..sandmesh.api.session.v1.ConnectSessionRequest\x1a/.sandmesh.api.session.v1.ConnectSessionResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x02\x12r\n\nGetSession\x12*.sandmesh.api.session.v1.GetSessionRequest\x1a+.sandmesh.api.session.v1.GetSessionResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x02\x12x\n\x0cListSessions\x12,.sandmesh.api.session.v1.ListSessionsRequest\x1a-.sandmesh.api.session.v1.ListSessionsResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x02\x12u\n\x0bKeepSession\x12+.sandmesh.api.session.v1.KeepSessionRequest\x1a,.sandmesh.api.session.v1.KeepSessionResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x02\x12~\n\x0eReleaseSession\x12..sandmesh.api.session.v1.ReleaseSessionRequest\x1a/.sandmesh.api.session.v1.ReleaseSessionResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandmesh/api/session/v1/session.proto\x12\x17sandmesh.api.session.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\x1a%sandmesh/api/sandbox/v1/sandbox.proto\"\x8c\x02\n\x07Session\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x13\n\x0bsession_key\x18\x03 \x01(\t\x12\x42\n\tsandboxes\x18\x04 \x03(\x0b\x32/.sandmesh.api.session.v1.Session.SandboxesEntry\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1aR\n\x0eSandboxesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .sandmesh.api.sandbox.v1.Sandbox:\x02\x38\x01\"\xba\x02\n\x08SlotSpec\x12\x0c\n\x04slot\x18\x01 \x01(\t\x12\x38\n\x04spec\x18\x02 \x01(\x0b\x32$.sandmesh.api.sandbox.v1.SandboxSpecB\x04\x88\xb5\x18\x01\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cidle_timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32\x1e.sandmesh.api.sandbox.v1.Batch\x12\x34\n\x07on_idle\x18\x06 \x01(\x0e\x32#.sandmesh.api.sandbox.v1.IdleAction\x12\x18\n\x0b\x61uto_resume\x18\x07 \x01(\x08H\x00\x88\x01\x01\x42\x0e\n\x0c_auto_resume\"\xfd\x01\n\x15\x43onnectSessionRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x30\n\x05slots\x18\x03 \x03(\x0b\x32!.sandmesh.api.session.v1.SlotSpec\x12&\n\x03ttl\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cidle_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x07on_idle\x18\x06 \x01(\x0e\x32#.sandmesh.api.sandbox.v1.IdleAction\"b\n\x16\x43onnectSessionResponse\x12\x31\n\x07session\x18\x01 \x01(\x0b\x32 .sandmesh.api.session.v1.Session\x12\x15\n\rcreated_slots\x18\x02 \x03(\t\"D\n\x11GetSessionRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x18\n\nsession_id\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\"G\n\x12GetSessionResponse\x12\x31\n\x07session\x18\x01 \x01(\x0b\x32 .sandmesh.api.session.v1.Session\"S\n\x13ListSessionsRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"c\n\x14ListSessionsResponse\x12\x32\n\x08sessions\x18\x01 \x03(\x0b\x32 .sandmesh.api.session.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"m\n\x12KeepSessionRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x18\n\nsession_id\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"H\n\x13KeepSessionResponse\x12\x31\n\x07session\x18\x01 \x01(\x0b\x32 .sandmesh.api.session.v1.Session\"W\n\x15ReleaseSessionRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x18\n\nsession_id\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\x12\r\n\x05slots\x18\x03 \x03(\t\"-\n\x16ReleaseSessionResponse\x12\x13\n\x0bsandbox_ids\x18\x01 \x03(\t2\xf5\x04\n\x0eSessionService\x12~\n\x0e\x43onnectSession\x12..sandmesh.api.session.v1.ConnectSessionRequest\x1a/.sandmesh.api.session.v1.ConnectSessionResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x02\x12r\n\nGetSession\x12*.sandmesh.api.session.v1.GetSessionRequest\x1a+.sandmesh.api.session.v1.GetSessionResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x02\x12x\n\x0cListSessions\x12,.sandmesh.api.session.v1.ListSessionsRequest\x1a-.sandmesh.api.session.v1.ListSessionsResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x02\x12u\n\x0bKeepSession\x12+.sandmesh.api.session.v1.KeepSessionRequest\x1a,.sandmesh.api.session.v1.KeepSessionResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x02\x12~\n\x0eReleaseSession\x12..sandmesh.api.session.v1.ReleaseSessionRequest\x1a/.sandmesh.api.session.v1.ReleaseSessionResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -68,27 +68,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSION_SANDBOXESENTRY']._serialized_start=396
   _globals['_SESSION_SANDBOXESENTRY']._serialized_end=478
   _globals['_SLOTSPEC']._serialized_start=481
-  _globals['_SLOTSPEC']._serialized_end=699
-  _globals['_CONNECTSESSIONREQUEST']._serialized_start=702
-  _globals['_CONNECTSESSIONREQUEST']._serialized_end=901
-  _globals['_CONNECTSESSIONRESPONSE']._serialized_start=903
-  _globals['_CONNECTSESSIONRESPONSE']._serialized_end=1001
-  _globals['_GETSESSIONREQUEST']._serialized_start=1003
-  _globals['_GETSESSIONREQUEST']._serialized_end=1071
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1073
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1144
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1146
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1229
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1231
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1330
-  _globals['_KEEPSESSIONREQUEST']._serialized_start=1332
-  _globals['_KEEPSESSIONREQUEST']._serialized_end=1441
-  _globals['_KEEPSESSIONRESPONSE']._serialized_start=1443
-  _globals['_KEEPSESSIONRESPONSE']._serialized_end=1515
-  _globals['_RELEASESESSIONREQUEST']._serialized_start=1517
-  _globals['_RELEASESESSIONREQUEST']._serialized_end=1604
-  _globals['_RELEASESESSIONRESPONSE']._serialized_start=1606
-  _globals['_RELEASESESSIONRESPONSE']._serialized_end=1651
-  _globals['_SESSIONSERVICE']._serialized_start=1654
-  _globals['_SESSIONSERVICE']._serialized_end=2283
+  _globals['_SLOTSPEC']._serialized_end=795
+  _globals['_CONNECTSESSIONREQUEST']._serialized_start=798
+  _globals['_CONNECTSESSIONREQUEST']._serialized_end=1051
+  _globals['_CONNECTSESSIONRESPONSE']._serialized_start=1053
+  _globals['_CONNECTSESSIONRESPONSE']._serialized_end=1151
+  _globals['_GETSESSIONREQUEST']._serialized_start=1153
+  _globals['_GETSESSIONREQUEST']._serialized_end=1221
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1223
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1294
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1296
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1379
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1381
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1480
+  _globals['_KEEPSESSIONREQUEST']._serialized_start=1482
+  _globals['_KEEPSESSIONREQUEST']._serialized_end=1591
+  _globals['_KEEPSESSIONRESPONSE']._serialized_start=1593
+  _globals['_KEEPSESSIONRESPONSE']._serialized_end=1665
+  _globals['_RELEASESESSIONREQUEST']._serialized_start=1667
+  _globals['_RELEASESESSIONREQUEST']._serialized_end=1754
+  _globals['_RELEASESESSIONRESPONSE']._serialized_start=1756
+  _globals['_RELEASESESSIONRESPONSE']._serialized_end=1801
+  _globals['_SESSIONSERVICE']._serialized_start=1804
+  _globals['_SESSIONSERVICE']._serialized_end=2433
 # @@protoc_insertion_point(module_scope)

@@ -95,8 +95,14 @@ class SlotSpec(_message.Message):
     TTL_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    ON_IDLE_FIELD_NUMBER: _builtins.int
+    AUTO_RESUME_FIELD_NUMBER: _builtins.int
     slot: _builtins.str
     """The place in the session; empty means the template's name."""
+    on_idle: _sandbox_pb2.IdleAction.ValueType
+    """What is done after `idle_timeout`. Unset: as in the request."""
+    auto_resume: _builtins.bool
+    """Whether requests resume it while it is PAUSED. Unset: they do."""
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
         """Its spec."""
@@ -107,7 +113,7 @@ class SlotSpec(_message.Message):
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """It is released after this time without activity. Unset: as in the request."""
+        """After this time without activity `on_idle` is done. Unset: as in the request."""
 
     @_builtins.property
     def batch(self) -> _sandbox_pb2.Batch:
@@ -121,12 +127,16 @@ class SlotSpec(_message.Message):
         ttl: _duration_pb2.Duration | None = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
         batch: _sandbox_pb2.Batch | None = ...,
+        on_idle: _sandbox_pb2.IdleAction.ValueType = ...,
+        auto_resume: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_resume", b"_auto_resume", "auto_resume", b"auto_resume", "batch", b"batch", "idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "idle_timeout", b"idle_timeout", "slot", b"slot", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_resume", b"_auto_resume", "auto_resume", b"auto_resume", "batch", b"batch", "idle_timeout", b"idle_timeout", "on_idle", b"on_idle", "slot", b"slot", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__auto_resume: _TypeAlias = _typing.Literal["auto_resume"]  # noqa: Y015
+    _WhichOneofArgType__auto_resume: _TypeAlias = _typing.Literal["_auto_resume", b"_auto_resume"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_resume) -> _WhichOneofReturnType__auto_resume | None: ...
 
 Global___SlotSpec: _TypeAlias = SlotSpec  # noqa: Y015
 
@@ -141,10 +151,13 @@ class ConnectSessionRequest(_message.Message):
     SLOTS_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    ON_IDLE_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     """Its owner. Empty: the token's user; an administrator gets an anonymous session, whose ids the broker generates."""
     session_id: _builtins.str
     """Its name. Empty: generated."""
+    on_idle: _sandbox_pb2.IdleAction.ValueType
+    """What is done with a sandbox after its `idle_timeout`. Unset: the mesh's default."""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotSpec]:
         """The sandboxes that it must have. Others that it has stay."""
@@ -155,7 +168,7 @@ class ConnectSessionRequest(_message.Message):
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """Its sandboxes are released after this time without activity. Unset: never for that reason."""
+        """After this time without activity of a sandbox `on_idle` is done. Unset: never for that reason."""
 
     def __init__(
         self,
@@ -165,10 +178,11 @@ class ConnectSessionRequest(_message.Message):
         slots: _abc.Iterable[Global___SlotSpec] | None = ...,
         ttl: _duration_pb2.Duration | None = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
+        on_idle: _sandbox_pb2.IdleAction.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "session_id", b"session_id", "slots", b"slots", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "on_idle", b"on_idle", "session_id", b"session_id", "slots", b"slots", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

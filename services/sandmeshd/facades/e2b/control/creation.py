@@ -62,7 +62,13 @@ def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -
         memory=memory,
         workdir=origin.build.workdir if origin.build else "",
     )
-    options: Options = {"env": variables, "labels": marks.labels(), "ttl": marks.lease(max(1, seconds))}
+    options: Options = {
+        "env": variables,
+        "labels": marks.labels(),
+        "ttl": marks.lease(max(1, seconds)),
+        # This door resumes sandboxes itself, as their makers want it.
+        "auto_resume": False,
+    }
     grant = read_network(network, internet=internet)
     if grant is not None:
         options["network"] = grant

@@ -50,6 +50,7 @@ class ForkRoutes:
                 "env": await self._variables(info.sandbox_id, key, marks),
                 "labels": marks.labels(),
                 "ttl": marks.lease(max(1, seconds)),
+                "auto_resume": False,
                 "limits": info.limits,
                 "network": info.network,
             }

@@ -18,10 +18,15 @@ local function end_lease_by(id, latest_us)
   redis.call('ZADD', key('leases'), text(latest_us), id)
 end
 
--- Restarts its idle timeout.
+-- Restarts its idle timeout; one that is paused then and is paused already has none.
 local function touch(id)
-  local idle_us = tonumber(field(id, 'idle_us') or '0')
-  if idle_us > 0 then redis.call('ZADD', key('idle'), text(now + idle_us), id) end
+  local found = redis.call('HMGET', record(id), 'idle_us', 'on_idle', 'state')
+  if tonumber(found[1] or '0') == 0 then return end
+  if found[2] == 'pause' and found[3] == 'PAUSED' then
+    redis.call('ZREM', key('idle'), id)
+  else
+    redis.call('ZADD', key('idle'), text(now + tonumber(found[1])), id)
+  end
 end
 
 local function leave_pool(id)
@@ -53,7 +58,8 @@ end
 local function lease(id, token, installed, metered)
   local project, deadline = project_of(args.want.caller), text(now + args.ttl_us)
   redis.call('HSET', record(id), 'session', args.session, 'slot', args.slot, 'caller', args.want.caller, 'project', project, 'user', args.user,
-    'session_name', args.session_name, 'holder', args.session, 'workspace', args.workspace, 'token', token, 'idle_us', text(args.idle_us), 'body', ARGV[2],
+    'session_name', args.session_name, 'holder', args.session, 'workspace', args.workspace, 'token', token, 'idle_us', text(args.idle_us), 'on_idle', args.on_idle,
+    'auto_resume', args.auto_resume, 'body', ARGV[2],
     'deadline_us', deadline, 'ttl_us', text(args.ttl_us), 'installed', installed, 'metered_us', metered and text(now) or '0')
   redis.call('ZADD', key('leases'), deadline, id)
   count_in('caller', args.want.caller, id)
@@ -75,6 +81,7 @@ local function leave_service(id)
   end_batch_start(id)
   redis.call('SREM', key('acting'), id)
   redis.call('ZREM', key('idle'), id)
+  redis.call('ZREM', key('paused'), id)
   redis.call('HSET', record(id), 'intent', '')
   notify_waiters(id)
   redis.call('DEL', key('interest', id))
@@ -163,7 +170,7 @@ end
 local function create(id, want, node)
   redis.call('HSET', record(id), 'id', id, 'node', node.id, 'driver', node.driver, 'template', want.template,
     'spec_key', want.spec_key, 'session', '', 'slot', '', 'caller', '', 'project', '', 'user', '', 'session_name', '', 'holder', '', 'workspace', '',
-    'token', '0', 'generation', args.generation, 'owner', args.owner, 'created_us', text(now), 'idle_us', '0',
+    'token', '0', 'generation', args.generation, 'owner', args.owner, 'created_us', text(now), 'idle_us', '0', 'on_idle', '', 'auto_resume', '',
     'installed', '1', 'intent', '', 'ended', '', 'attempt', '1', 'body', ARGV[2], 'memory_bytes', text(want.memory_bytes),
     'cpu_millis', text(want.cpu_millis))
   become(id, 'PENDING', '')

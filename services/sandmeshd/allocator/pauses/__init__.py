@@ -1,0 +1,1 @@
+"""Pausing and resuming sandboxes, for their holders, for requests, and when they are idle."""

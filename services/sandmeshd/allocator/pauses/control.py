@@ -1,0 +1,131 @@
+"""Pausing and resuming sandboxes, with the intent recorded first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakValueDictionary
+
+import structlog
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import LeaseLost, RuntimeUnavailable, SandmeshError, WrongState
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.allocator.records.ownership import not_found
+from sandmeshd.allocator.records.record_store import RecordStore
+from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.rounds import wait_with_timeout
+from sandmeshd.store.notifications import Notifications
+
+log = structlog.get_logger()
+
+IDLE_REASON: Final = "nobody used it for its idle time"
+REQUEST_REASON: Final = "a request came for it"
+_MOST_PAUSING: Final = 16
+_WATCH_SECONDS: Final = 5.0
+"""After which those who watch look again, as a notification may be lost."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a sandbox is paused or resumed, and who causes it."""
+
+    reason: str = ""
+    actor: str = "holder"
+
+
+class PauseControl:
+    """Take sandboxes from READY to PAUSED and back."""
+
+    def __init__(self, records: RecordStore, nodes: Nodes, notifications: Notifications) -> None:
+        self._records = records
+        self._nodes = nodes
+        self._notifications = notifications
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._idle: set[str] = set()
+        self._slots = asyncio.Semaphore(_MOST_PAUSING)
+
+    async def pause_idle(self, sandbox_ids: Sequence[str]) -> None:
+        """Pause sandboxes that nobody used for their idle time; what cannot be paused is logged, and comes up again."""
+        fresh = [one for one in sandbox_ids if one not in self._idle]
+        self._idle.update(fresh)
+        await asyncio.gather(*(self._pause_idle(one) for one in fresh))
+
+    async def _pause_idle(self, sandbox_id: str) -> None:
+        try:
+            async with self._slots:
+                record = await self._records.read(sandbox_id)
+                if record is not None and record.state == "READY":
+                    await self.change(sandbox_id, record.token, "PAUSED", Cause(IDLE_REASON, "mesh"))
+        except SandmeshError as error:
+            log.warning("an idle sandbox could not be paused", sandbox_id=sandbox_id, error=error.message)
+        finally:
+            self._idle.discard(sandbox_id)
+
+    async def watch(self) -> AsyncGenerator[list[str]]:
+        """Yield the sandboxes that are paused from now on, by any allocator; first those that are already.
+
+        Raises:
+            StoreUnavailable: They cannot be read.
+        """
+        moment = 0
+        with self._notifications.subscribe("paused") as woken:
+            while True:
+                woken.clear()
+                moment, found = await self._records.paused(moment)
+                if found:
+                    yield found
+                await wait_with_timeout(woken, _WATCH_SECONDS)
+
+    async def change(self, sandbox_id: str, token: int, target: str, cause: Cause | None = None) -> Record:
+        """Bring a sandbox to PAUSED or READY; one that is there already stays.
+
+        Raises:
+            SandboxNotFound, LeaseLost, WrongState: As named.
+            CapabilityMissing: Its driver cannot; it stays as it was.
+        """
+        # One change at a time: a driver that is called twice may answer in another order.
+        async with self._changing.setdefault(sandbox_id, asyncio.Lock()):
+            return await self._change(sandbox_id, token, target, cause or Cause())
+
+    async def _change(self, sandbox_id: str, token: int, target: str, cause: Cause) -> Record:
+        reply = await self._records.intend(sandbox_id, token, target)
+        record = reply.record
+        if record is None or reply.kind == "lost":
+            raise _refusal(sandbox_id, reply.kind)
+        if reply.kind == "busy":
+            message = f"sandbox {sandbox_id} is {record.state}, or is being paused or resumed: try again"
+            raise WrongState(message, {"state": record.state})
+        return record if reply.kind == "done" else await self._act(record, target, cause)
+
+    async def _act(self, record: Record, target: str, cause: Cause) -> Record:
+        node = self._nodes.by_id(record.node_id)
+        try:
+            if node is None:
+                raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
+            await _call_driver(node, record.sandbox_id, target)
+        except SandmeshError:
+            await self._records.settle(record.sandbox_id, record.state)
+            raise
+        settled = await self._records.settle(record.sandbox_id, target, cause.reason, cause.actor)
+        if settled is None:
+            message = f"sandbox {record.sandbox_id} was released or lost meanwhile"
+            raise WrongState(message, {"state": "STOPPING"})
+        return settled
+
+
+async def _call_driver(node: Node, sandbox_id: str, target: str) -> None:
+    if target == "PAUSED":
+        await node.client.pause_sandbox(pb.PauseSandboxRequest(sandbox_id=sandbox_id))
+    else:
+        await node.client.resume_sandbox(pb.ResumeSandboxRequest(sandbox_id=sandbox_id))
+
+
+def _refusal(sandbox_id: str, kind: str) -> SandmeshError:
+    if kind == "missing":
+        return not_found(sandbox_id)
+    message = f"the token is not the one in force for sandbox {sandbox_id}: its lease ran out or passed on"
+    return LeaseLost(message, {"sandbox_id": sandbox_id})
