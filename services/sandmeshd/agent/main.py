@@ -4,7 +4,8 @@ With `--become [UID,PATH...]` it becomes that uid, which owns those directories.
 of such processes. With `--container DIR`, instead of the other options, it is PID 1 of a container: see
 sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network; with `--born DIR` its files come from
 there and its volumes are empty; with `--waits LINE` that is its configuration. With `--image-root JSON` it makes a root
-of an image and starts PID 1 there, which has `--image JSON`: see sandmeshd.agent.boot.image.
+of an image and starts PID 1 there, which has `--image JSON`: see sandmeshd.agent.boot.image. With `--build-step FD` it
+is PID 1 of a step of an image's build: see sandmeshd.agent.boot.build_step.
 
 It forks the process that becomes the zygote before it imports or reads anything: one thread and no secret.
 """
@@ -38,6 +39,8 @@ def main() -> None:
         import_module("sandmeshd.agent.boot.zygote").run(int(options["--zygote-fd"]))
     if "--image-root" in options:
         import_module("sandmeshd.agent.boot.image.root").run(options["--image-root"])
+    if "--build-step" in options:
+        import_module("sandmeshd.agent.boot.build_step.step").run(int(options["--build-step"]))
     configured, account = False, None
     # An agent that waits needs it for its birth, and may have to serve with it then.
     needs_ssl = "--waits" in options

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sandmeshd.cli.image_builds import ImageOptions, build_image
 from sandmeshd.cli.terminal.completion import complete_templates
 from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
@@ -53,10 +54,13 @@ class BuildOptions:
     ] = ""
 
 
-@commands.command(epilog="Examples: sandmesh build | sandmesh build filesystem | sandmesh build ./mine --driver docker")
+@commands.command(
+    epilog="Examples: sandmesh build filesystem | sandmesh build ./mine --driver docker | sandmesh build . --tag mine:1"
+)
 @grouped
 def build(
     options: BuildOptions,
+    image: ImageOptions,
     template: Annotated[
         str,
         typer.Argument(
@@ -67,7 +71,11 @@ def build(
     ] = "all",
     output: Output = Format.TEXT,
 ) -> None:
-    """Build a template's image or Python environment, ahead of its first sandbox; images are tested too."""
+    """Build a template's image or Python environment ahead of its first sandbox, or with --tag an image of any kind."""
+    image.check()
+    if image.is_chosen:
+        build_image(template if template != "all" else ".", image, as_json=output is Format.JSON)
+        return
     built = run_command(build_templates(template, options))
     if options.cloud:
         for command in run_command(cloud_commands(template, options)):

@@ -21,7 +21,6 @@ from sandmeshd.images.documents import (
     parse_document,
     parse_manifest,
 )
-from sandmeshd.images.layers.implied import correcting_layer
 from sandmeshd.images.layers.layers import Layer, Layers
 from sandmeshd.images.layers.unpack import Limits
 from sandmeshd.images.progress import Progress, Report
@@ -98,20 +97,6 @@ class Pull:
                 bounds = Limits(bounds.bytes - layer.content.size, bounds.files - layer.content.files)
                 layers.append(layer)
         return layers
-
-    async def correct(self, layers: list[Layer]) -> Layer | None:
-        """Return the layer that gives directories of the others their owners and modes, None where none is needed.
-
-        Raises:
-            InvalidArgument: A layer has files below a link of a lower one.
-        """
-        tar = await asyncio.to_thread(correcting_layer, layers)
-        if not tar:
-            return None
-        diff_id = f"sha256:{hashlib.sha256(tar).hexdigest()}"
-        self._blobs.add(tar, diff_id)
-        limits = Limits(len(tar) + 1, len(tar))
-        return await self._layers.unpack(self._blobs.path(diff_id), diff_id, limits, lambda read: None)
 
     async def _download(self, blob: Descriptor, slots: asyncio.Semaphore) -> None:
         def report(size: int) -> None:

@@ -16,6 +16,8 @@ from sandmesh.errors import InvalidArgument
 DOCKER_HUB: Final = "docker.io"
 TRANSPORTS: Final = ("oci", "oci-archive", "docker-archive", "tar")
 """What names something of this machine: an OCI layout, one in a tar, what `docker save` wrote, a root's tar."""
+STEPS: Final = "build.sandmesh.invalid/step"
+"""What the names of images begin with that builds keep of their steps: no registry can have it (RFC 6761)."""
 
 _LONGEST: Final = 1024
 _HOST: Final = re.compile(

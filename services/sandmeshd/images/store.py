@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.images.blobs import Blobs
 from sandmeshd.images.collection import Collection, Freed
 from sandmeshd.images.documents import Config, Manifest, parse_document, parse_manifest
+from sandmeshd.images.extension import Extension, NewLayer, correct
 from sandmeshd.images.file_locks import locked
 from sandmeshd.images.image import Image, to_image
 from sandmeshd.images.layers.layers import Layers
@@ -22,7 +25,7 @@ from sandmeshd.images.layers.unpack import require_owners
 from sandmeshd.images.progress import Report
 from sandmeshd.images.pull import Pull
 from sandmeshd.images.records import Records
-from sandmeshd.images.reference import Reference, parse_reference
+from sandmeshd.images.reference import STEPS, Reference, parse_reference
 from sandmeshd.images.registry.policy import check_policy
 from sandmeshd.images.registry.push import push_image
 from sandmeshd.images.settings import ImageSettings
@@ -82,7 +85,8 @@ class ImageStore:
 
     def list_all(self) -> list[Image]:
         """Return the images that are here, by name."""
-        images = (self._load(reference, digest) for reference, digest in self._records.list_all())
+        named = (pair for pair in self._records.list_all() if not pair[0].startswith(STEPS))
+        images = (self._load(reference, digest) for reference, digest in named)
         return sorted((image for image in images if image is not None), key=lambda image: image.reference)
 
     def hold(self, image: Image) -> int:
@@ -141,6 +145,35 @@ class ImageStore:
             os.close(held)
         return f"{parsed.registry}/{parsed.repository}@{image.digest}"
 
+    @property
+    def extension(self) -> Extension:
+        """What reads configurations and layers of images that are here."""
+        return Extension(self.settings, self._records, self._blobs, self._layers)
+
+    async def prepare(self) -> None:
+        """Make the directories of a store that is new.
+
+        Raises:
+            RuntimeUnavailable: The disk is full, or this user has no subordinate ids.
+        """
+        await asyncio.to_thread(require_owners)
+        with full_disk_explained(self.directory):
+            await asyncio.to_thread(self._make)
+
+    async def extend(self, name: str, base: Image | None, config: Mapping[str, Any], layer: NewLayer | None) -> Image:
+        """Return an image made of another, or of nothing: see `Extension.extend`. The base must be held.
+
+        Raises:
+            InvalidArgument, PermissionDenied, TooLarge, RuntimeUnavailable: As `pull`.
+        """
+        parsed = parse_reference(name)
+        check_policy(self.settings, parsed)
+        with full_disk_explained(self.directory):
+            async with locked(self._locks / "store", shared=True):
+                image = await self.extension.extend(str(parsed), base, config, layer)
+        await self._collect(image)
+        return image
+
     async def _pull(self, reference: str, name: str, progress: Report) -> Image:
         parsed, named = parse_reference(reference), parse_reference(name)
         check_policy(self.settings, parsed)
@@ -151,7 +184,7 @@ class ImageStore:
                 async with open_source(self.settings, parsed, self._blobs.partial) as source:
                     pull = Pull(self.settings, self._blobs, self._layers, source, progress)
                     digest, config, layers = await pull.run(parsed)
-                    correction = await pull.correct(layers)
+                    correction = await correct(self._blobs, self._layers, layers)
                 self._records.write(str(named), digest, correction.content.diff_id if correction else "")
         image = to_image(str(named), digest, config, [*layers, *([correction] if correction else [])])
         await self._collect(image)

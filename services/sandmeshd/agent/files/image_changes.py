@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import stat
 import tarfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -19,13 +18,11 @@ from typing import IO, Final
 
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import InputReader
+from sandmeshd.agent.files.tree_entries import ATTRIBUTE, OPAQUE, content_of, entries_below, member_of
 from sandmeshd.agent.processes.freezer import frozen
 from sandmeshd.agent.userland.core import syscalls
 
 CHANGES, WORKSPACE = "changes", "workspace"
-_ATTRIBUTE: Final = "SCHILY.xattr."
-_OPAQUE: Final = "user.overlay.opaque"
-_OVERLAY: Final = "user.overlay."
 _PIECE: Final = 1 << 18
 _MOUNTED: Final = frozenset({"proc", "dev", "tmp", "workspace", "opt/env", "opt/sandmesh", "run/agent"})
 """What is mounted there, and is not of the root."""
@@ -70,9 +67,9 @@ def saved(changes: str, workspace: str, wanted: Callable[[], bool]) -> Iterator[
 def _packed(roots: dict[str, str]) -> Iterator[bytes]:
     links: dict[tuple[int, int], str] = {}
     for name, root in roots.items():
-        for path in _below(Path(root), _MOUNTED if name == CHANGES else frozenset()):
+        for path in entries_below(Path(root), _MOUNTED if name == CHANGES else frozenset()):
             found = path.lstat()
-            member = _member(path, f"{name}/{path.relative_to(root)}".removesuffix("/."), found)
+            member = member_of(path, f"{name}/{path.relative_to(root)}".removesuffix("/."), found)
             if member is None:
                 continue
             if member.isreg() and found.st_nlink > 1:
@@ -81,67 +78,8 @@ def _packed(roots: dict[str, str]) -> Iterator[bytes]:
                     member.type, member.linkname, member.size = tarfile.LNKTYPE, first, 0
             yield member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
             if member.isreg():
-                yield from _content(path, member.size)
+                yield from content_of(path, member.size)
     yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-def _below(root: Path, without: frozenset[str]) -> Iterator[Path]:
-    """Yield a directory and what is below it, each before what is in it."""
-    yield root
-    pending = [root]
-    while pending:
-        folder = pending.pop()
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries)
-        for path in (folder / name for name in names):
-            if str(path.relative_to(root)) in without:
-                continue
-            yield path
-            if path.is_dir() and not path.is_symlink():
-                pending.append(path)
-
-
-def _member(path: Path, name: str, found: os.stat_result) -> tarfile.TarInfo | None:
-    member = tarfile.TarInfo(name)
-    member.uid, member.gid, member.mode = found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
-    member.mtime = found.st_mtime
-    kept: dict[str, str] = {}
-    for attribute in os.listxattr(path, follow_symlinks=False):
-        if attribute == _OPAQUE or not attribute.startswith(_OVERLAY):
-            value = os.getxattr(path, attribute, follow_symlinks=False)
-            kept[_ATTRIBUTE + attribute] = value.decode("utf-8", "surrogateescape")
-    member.pax_headers = kept
-    kind = stat.S_IFMT(found.st_mode)
-    if kind == stat.S_IFREG:
-        member.size = found.st_size
-    elif kind == stat.S_IFDIR:
-        member.type = tarfile.DIRTYPE
-    elif kind == stat.S_IFLNK:
-        member.type, member.linkname = tarfile.SYMTYPE, str(path.readlink())
-    elif kind == stat.S_IFIFO:
-        member.type = tarfile.FIFOTYPE
-    elif kind == stat.S_IFCHR and found.st_rdev == 0:
-        member.type = tarfile.CHRTYPE
-    else:
-        # A socket is nothing without the program that listens there.
-        return None
-    return member
-
-
-def _content(path: Path, size: int) -> Iterator[bytes]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        left = size
-        while left:
-            data = os.read(descriptor, min(left, _PIECE))
-            if not data:
-                raise OSError(errno.EIO, f"{path} became shorter while it was read")
-            left -= len(data)
-            yield data
-    finally:
-        os.close(descriptor)
-    if size % tarfile.BLOCKSIZE:
-        yield bytes(-size % tarfile.BLOCKSIZE)
 
 
 def restored(workspace: str, reader: int, input_reader: InputReader, root: str = "/") -> None:
@@ -186,12 +124,12 @@ def _place(name: str, roots: dict[str, str]) -> str:
 
 def _put(path: str, member: tarfile.TarInfo, archive: tarfile.TarFile, roots: dict[str, str]) -> None:
     attributes = {
-        name.removeprefix(_ATTRIBUTE): value.encode("utf-8", "surrogateescape")
+        name.removeprefix(ATTRIBUTE): value.encode("utf-8", "surrogateescape")
         for name, value in member.pax_headers.items()
-        if name.startswith(_ATTRIBUTE)
+        if name.startswith(ATTRIBUTE)
     }
     is_folder = member.isdir() and os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
-    opaque = attributes.pop(_OPAQUE, None) == b"y"
+    opaque = attributes.pop(OPAQUE, None) == b"y"
     if not is_folder or opaque:
         _clear(path, keep=is_folder)
     if member.ischr():

@@ -4,6 +4,7 @@ Its runtime is the mesh's state directory: one folder a sandbox, with a lock tha
 """
 
 from sandmeshd.drivers.bubblewrap.app import build_system, has_system, open_driver, sweep_state
+from sandmeshd.drivers.bubblewrap.images.steps import open_runner
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 
-__all__ = ["BubblewrapSettings", "build_system", "has_system", "open_driver", "sweep_state"]
+__all__ = ["BubblewrapSettings", "build_system", "has_system", "open_driver", "open_runner", "sweep_state"]

@@ -68,13 +68,15 @@ def _fail(ready: int, error: Exception) -> None:
         os.write(ready, json.dumps({"error": f"its root could not be made: {error}"}).encode() + b"\n")
 
 
-def _enter_namespaces(root: dict[str, Any]) -> tuple[list[int], list[tuple[int, str]]]:
-    """Enter namespaces of the sandbox's own; return its layers and directories of the host as detached mounts."""
+def _enter_namespaces(root: dict[str, Any]) -> tuple[list[list[int]], list[tuple[int, str]]]:
+    """Enter namespaces of the sandbox's own; return the layers of each image and directories as detached mounts."""
     namespace = _make_user_namespace(root["maps"])
+    images = [root["layers"], *root["images"]]
+    owned = [*(path for layers in images for path in layers), *(source for source, _ in root["caches"])]
     # Who may give files other owners has no right in the sandbox's namespaces, and who has that may not.
-    mapped = [mounts.detached(path) for path in root["layers"]] if root["map_layers"] else []
-    for layer in mapped:
-        mounts.map_ids(layer, namespace)
+    mapped = [mounts.detached(path) for path in owned] if root["map_layers"] else []
+    for mount in mapped:
+        mounts.map_ids(mount, namespace)
     syscalls.join(namespace)
     os.close(namespace)
     syscalls.unshare(
@@ -85,7 +87,8 @@ def _enter_namespaces(root: dict[str, Any]) -> tuple[list[int], list[tuple[int, 
         | syscalls.CLONE_NEWNET
         | syscalls.CLONE_NEWCGROUP
     )
-    layers = mapped or [mounts.detached(path) for path in root["layers"]]
+    remaining = mapped or [mounts.detached(path) for path in owned]
+    found = [[remaining.pop(0) for _ in layers] for layers in images]
     sources = [(mounts.detached(f"/dev/{name}"), f"/dev/{name}") for name in _DEVICES]
     if not root["disk_bytes"]:
         sources.append((mounts.detached(root["disk"]), _DISK))
@@ -94,7 +97,10 @@ def _enter_namespaces(root: dict[str, Any]) -> tuple[list[int], list[tuple[int, 
         attributes = mounts.MOUNT_ATTR_NOSUID | mounts.MOUNT_ATTR_NODEV
         mounts.restrict(mount, attributes | (0 if writable else mounts.MOUNT_ATTR_RDONLY))
         sources.append((mount, target))
-    return layers, sources
+    for mount, (_, target) in zip(remaining, root["caches"], strict=True):
+        mounts.restrict(mount, mounts.MOUNT_ATTR_NOSUID | mounts.MOUNT_ATTR_NODEV)
+        sources.append((mount, target))
+    return found, sources
 
 
 def _make_user_namespace(maps: dict[str, list[list[int]]]) -> int:
@@ -156,7 +162,7 @@ def _become_root() -> None:
     syscalls.set_dumpable(False)
 
 
-def _become_agent(root: dict[str, Any], layers: list[int], sources: list[tuple[int, str]]) -> NoReturn:
+def _become_agent(root: dict[str, Any], layers: list[list[int]], sources: list[tuple[int, str]]) -> NoReturn:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _become_root()
@@ -177,25 +183,40 @@ def _become_agent(root: dict[str, Any], layers: list[int], sources: list[tuple[i
         os._exit(1)
 
 
-def _enter_root(root: dict[str, Any], layers: list[int], sources: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Mount the image's layers and enter them; return what is to be attached there, with where."""
+def _enter_root(root: dict[str, Any], images: list[list[int]], sources: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Mount the image's layers and enter them; return what is to be attached there, with where.
+
+    The layers of other images are mounted, too, read-only, where the agent alone sees them.
+    """
     syscalls.mount("tmpfs", _STAGING, "tmpfs", _SHUT, "mode=0700,size=1m")
     os.chdir(_STAGING)
-    names = ["empty"]
-    os.mkdir("empty")  # noqa: PTH102 - pathlib is a slow import, here and below
-    for number, layer in enumerate(layers):
-        names.append(str(number))
-        os.mkdir(names[-1])  # noqa: PTH102
-        mounts.attach(layer, names[-1])
+    for name in ("empty", "none"):
+        os.mkdir(name)  # noqa: PTH102 - pathlib is a slow import, here and below
+    lower, *others = [_lower(f"{number}-", layers) for number, layers in enumerate(images)]
     places = [_processes(), _devices([one for one in sources if one[1].startswith("/dev/")], root["scratch"])]
     places += [(_memory(mode, root["scratch"]), target) for target, mode in root["memory"]]
     places += _disk(root, {target: mount for mount, target in sources if not target.startswith("/dev/")})
+    for number, other in enumerate(others):
+        os.mkdir(f"image{number}")  # noqa: PTH102
+        # Without an upper directory there must be two.
+        shut = _SHUT | syscalls.MS_RDONLY
+        syscalls.mount("overlay", f"image{number}", "overlay", shut, f"lowerdir={other}:none,userxattr")
+        places.append((mounts.detached(f"image{number}"), f"{root['images_directory']}/{number}"))
     os.mkdir("root")  # noqa: PTH102
-    lower = ":".join(reversed(names))
     options = f"lowerdir={lower},upperdir=disk/upper,workdir=disk/work,userxattr,volatile"
     syscalls.mount("overlay", "root", "overlay", syscalls.MS_NODEV, options)
     mounts.enter_root("root")
     return places
+
+
+def _lower(prefix: str, layers: list[int]) -> str:
+    """Attach an image's layers; return overlayfs's list of them, the highest first."""
+    names = ["empty"]
+    for number, layer in enumerate(layers):
+        names.append(f"{prefix}{number}")
+        os.mkdir(names[-1])  # noqa: PTH102
+        mounts.attach(layer, names[-1])
+    return ":".join(reversed(names))
 
 
 def _disk(root: dict[str, Any], sources: dict[str, int]) -> list[tuple[int, str]]:

@@ -34,7 +34,8 @@ from sandmeshd.drivers.node.records import Folder
 
 CHANGES: Final = f"{SOCKETS}/changes"
 """Where the agent, and no user code, sees what was changed of the image."""
-_ETC: Final = {"hosts": f"127.0.0.1 localhost {USER}\n::1 localhost\n", "hostname": f"{USER}\n", "resolv.conf": ""}
+ETC: Final = {"hosts": f"127.0.0.1 localhost {USER}\n::1 localhost\n", "hostname": f"{USER}\n", "resolv.conf": ""}
+"""What images get below /etc where they lack it."""
 _TEMPORARY: Final = (("/tmp", "1777"),)  # noqa: S108 - inside
 
 
@@ -161,6 +162,9 @@ def _description(
         binds.append((str(folder.workspace), WORKSPACE, True))
     return {
         "layers": [str(path) for path in root.layers],
+        "images": [],
+        "images_directory": "",
+        "caches": [],
         "map_layers": os.geteuid() == 0,
         "maps": ids.maps(),
         "binds": binds,
@@ -171,7 +175,7 @@ def _description(
         "workspace": WORKSPACE,
         "changes": CHANGES,
         "working_directory": root.working_directory,
-        "etc": _ETC,
+        "etc": ETC,
         "host_name": USER,
         "low_ports": True,
         "status": pipes.status,
