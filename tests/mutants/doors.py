@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _DOORS = "services/sandmeshd/facades"
 _LABELS = "tests/mesh/doors/test_door_labels.py"
 _RESERVED = f"{_LABELS}::test_labels_that_begin_with_a_doors_name_are_refused_from_everybody_else"
+_CONSOLE = "tests/mesh/console/test_console_requests.py"
 
 DOORS = (
     Mutant(
@@ -43,6 +44,27 @@ DOORS = (
         "if using and principal.read_only:",
         "if using and not principal.scope:",
         "tests/mesh/doors/test_door_bounds.py::test_a_key_that_only_looks_uses_no_door",
+    ),
+    Mutant(
+        "the console takes requests of its own pages only",
+        f"{_DOORS}/console/guard.py",
+        'if foreign or site != "same-origin" or (asks_more and origin is None):',
+        'if foreign and site != "same-origin":',
+        f"{_CONSOLE}::test_pages_of_others_are_refused_even_at_another_port",
+    ),
+    Mutant(
+        "a link of the console is used once",
+        f"{_DOORS}/console/sessions.py",
+        "self._links.pop(_hash(code), (None, 0.0))",
+        "self._links.get(_hash(code), (None, 0.0))",
+        f"{_CONSOLE}::test_a_link_is_used_once",
+    ),
+    Mutant(
+        "no sandbox gets a session of the console",
+        "services/sandmeshd/gateway/ports/headers.py",
+        "    _drop_console(headers)\n",
+        "",
+        "tests/unit/gateway/ports/test_headers.py::test_a_session_of_the_console_reaches_no_sandbox",
     ),
     Mutant(
         "a record that cannot be read ends no listing",

@@ -38,7 +38,7 @@ def texts() -> dict[str, str]:
     found: dict[str, str] = {}
     for path in repository_files():
         name = str(path.relative_to(ROOT))
-        if not name.startswith("sdk/sandmesh/api/"):
+        if not name.startswith("sdk/sandmesh/api/") and "/console/vendor/" not in name:
             found[name] = path.read_bytes().decode(errors="ignore")
     return found
 

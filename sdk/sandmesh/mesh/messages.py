@@ -61,6 +61,7 @@ def read_sandbox(message: pb.Sandbox) -> SandboxInfo:
         _message=message,
         sandbox_id=message.sandbox_id,
         template=spec.template,
+        image=spec.image,
         state=read_state(message),
         state_reason=message.state_reason,
         created=_time(message.create_time),

@@ -52,9 +52,10 @@ class SandboxInfo(Record):
 
     sandbox_id: str
     template: str
+    image: str
+    """The image that is its root; empty: the template's, if that has one."""
     state: str
     """PENDING, STARTING, READY, PAUSED, STOPPING, GONE, FAILED or LOST; a newer mesh may have others."""
-
     state_reason: str
     """Why it FAILED or was LOST."""
     created: datetime
@@ -64,10 +65,8 @@ class SandboxInfo(Record):
     limits: Limits
     network: NetworkGrant | None
     """What its creator asked for, as `limits`; None is the driver's default, and of `network` the template's."""
-
     enforced: Mapping[str, str]
     """What enforces each default, by name: {"memory": "no", "pids": "rlimit"}."""
-
     idle_timeout: float | None
     """Seconds without a use after which `on_idle` is done; None: never for that reason."""
     on_idle: Literal["release", "pause"]
@@ -77,14 +76,11 @@ class SandboxInfo(Record):
     node_id: str
     user_id: str
     """Who owns its session; empty in a pool."""
-
     session_key: str
     slot: str
     """Its place in the session, by default the template's name."""
-
     snapshot_id: str
     """The snapshot that it was started from, or empty."""
-
     cost: float
     """What it has cost, in the unit of its driver's prices; 0 without them."""
 

@@ -19,6 +19,7 @@ class UserCommands(LazyGroup):
     entries = (
         Entry("up", f"{CLI}.mesh.up", "Run a mesh with all its services on this machine.", MESH),
         Entry("down", f"{CLI}.mesh.up", "End this user's local mesh and delete its sandboxes.", MESH),
+        Entry("console", f"{CLI}.mesh.console", "Serve pages that show the mesh, and print a link to them.", MESH),
         Entry("sweep", f"{CLI}.sandboxes.sweep", "Fix differences between records and runtimes now.", MESH),
         Entry("token", f"{CLI}.sandboxes.tokens", "Manage the tokens that clients authenticate with.", MESH),
         Entry("audit", f"{CLI}.sandboxes.audit", "Print who changed what, and who was refused.", MESH),

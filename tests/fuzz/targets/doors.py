@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.events import ContentBlock
 from sandmesh.shared.numbers import decimal
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.facades.answers import RequestError
+from sandmeshd.facades.console.cells import CellRows
+from sandmeshd.facades.console.terminal import read_size
 from sandmeshd.facades.e2b.builds.catalog import Origin
 from sandmeshd.facades.e2b.builds.plan import read_plan, read_resources
 from sandmeshd.facades.e2b.control.creation import read_creation, read_network
@@ -120,6 +123,20 @@ def _swerex(data: bytes) -> None:
             continue
 
 
+def _console(data: bytes) -> str:
+    """Read what a page sends of a size, and a block that a sandbox wrote."""
+    try:
+        found: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return "not JSON"
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {"text": found}
+    size = read_size(fields)
+    if size is not None and not all(0 < side <= 1_000 for side in size):
+        raise Fault(f"a terminal of {size}")
+    json.dumps(CellRows().of(ContentBlock(fields)))
+    return "ok"
+
+
 def _result(data: bytes) -> None:
     try:
         result_of(data, "it failed")
@@ -161,5 +178,6 @@ TARGETS: Final = (
             )
         ),
     ),
+    Target("sizes and blocks of the console", _body, simple(_console)),
     Target("numbers", lambda random: random.choice((*_DIGITS, text(random))).encode(errors="replace"), simple(_number)),
 )

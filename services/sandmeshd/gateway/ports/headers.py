@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from sandmeshd.contracts.console import COOKIE
 from sandmeshd.runtime.http import PORT_HEADER
 from sandmeshd.runtime.http.headers import end_to_end
 
@@ -45,6 +46,7 @@ def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
     """Return a request's headers as the server inside gets them."""
     headers = end_to_end(request.headers)
     headers.popall(PORT_HEADER, None)
+    _drop_console(headers)
     headers["Host"] = place.host
     if headers.get("Origin") == place.origin:
         headers["Origin"] = f"http://{place.host}"
@@ -56,6 +58,14 @@ def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
     if place.prefix:
         headers["X-Forwarded-Prefix"] = place.prefix
     return headers
+
+
+def _drop_console(headers: CIMultiDict[str]) -> None:
+    """Drop the console's session, which browsers send to all ports of its host."""
+    for whole in headers.popall("Cookie", []):
+        pairs = [pair for pair in whole.split(";") if pair.partition("=")[0].strip() != COOKIE]
+        if any(pair.strip() for pair in pairs):
+            headers.add("Cookie", ";".join(pairs).strip())
 
 
 def for_client(headers: CIMultiDictProxy[str], place: Place) -> CIMultiDict[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from sandmeshd.gateway.ports.headers import Place, for_client
+from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.runtime.http.headers import end_to_end
 
 PLACE = Place("http://127.0.0.1:8571", "/p/token", 8000)
@@ -85,3 +86,17 @@ def test_several_cookies_stay_several_and_a_host_of_its_own_needs_no_path() -> N
 @pytest.mark.parametrize("location", ["http://localhost:99999/", "http://[::1", "http://localhost:x/", "//[x"])
 def test_a_redirect_to_what_is_no_url_passes_as_it_is(location: str) -> None:
     assert for_client(multidict(("Location", location)), PLACE)["Location"] == location
+
+
+@pytest.mark.parametrize(
+    ("sent", "arrives"),
+    [
+        ("a=b; sandmesh-console=KEY; c=d", "a=b; c=d"),
+        ("sandmesh-console=KEY", None),
+        ("sandmesh-console = KEY;a=b", "a=b"),
+        ("my-sandmesh-console=x", "my-sandmesh-console=x"),
+    ],
+)
+def test_a_session_of_the_console_reaches_no_sandbox(sent: str, arrives: str | None) -> None:
+    request = make_mocked_request("GET", "/p/token/", headers={"Cookie": sent})
+    assert for_server(request, PLACE).get("Cookie") == arrives

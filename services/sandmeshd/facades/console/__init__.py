@@ -1,0 +1,1 @@
+"""The console: pages by which people see and use what a mesh has."""

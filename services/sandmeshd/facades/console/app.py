@@ -1,0 +1,211 @@
+"""The console's routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import PurePath
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from sandmesh.errors import Denied, InvalidArgument, NotFound
+from sandmeshd.contracts.console import COOKIE
+from sandmeshd.facades.answers import RequestError
+from sandmeshd.facades.bodies import read_object
+from sandmeshd.facades.console import assets, cells, files, live, terminal
+from sandmeshd.facades.console.guard import Guard
+from sandmeshd.facades.console.records import event_row, sandbox_row, session_row
+from sandmeshd.facades.console.sessions import SESSION_SECONDS, Session, Sessions
+from sandmeshd.runtime.addresses import is_open
+from sandmeshd.runtime.http import Certificate, HttpAddresses
+from sandmeshd.runtime.http.server import open_http
+
+PATH: Final = "/console/"
+_API: Final = "/console/api"
+_BOX: Final = f"{_API}/sandboxes/{{id}}"
+_LONGEST_LEASE: Final = 30 * 24 * 3600
+_ACTIONS: Final = ("kill", "renew", "pause", "resume")
+_EVENTS: Final = 1_000
+
+
+class Console:
+    """Answers the console's pages."""
+
+    def __init__(self, address: str) -> None:
+        self._sessions = Sessions(address)
+        self._origin = ""
+        self._hosts: set[str] = set()
+        self._guard = Guard(self._sessions, self._hosts)
+
+    def serve_at(self, origin: str) -> None:
+        """Answer requests for an origin, such as http://127.0.0.1:8580, and no others."""
+        self._origin = origin
+        self._hosts |= _names(origin)
+
+    def link(self, token: str | None) -> str:
+        """Return a URL that opens the console once, within five minutes, with what a token of the mesh allows."""
+        # Browsers send the part after # to no server, and what previews links does not use it up.
+        return f"{self._origin}{PATH}#code={self._sessions.make_link(token)}"
+
+    def add(self, application: web.Application) -> None:
+        """Add the routes to an application."""
+        router, opened, within = application.router, self._guard.open, self._guard.session
+        router.add_get(PATH, opened(_asset))
+        router.add_get(f"{PATH}{{name}}", opened(_asset))
+        router.add_post(f"{_API}/session", opened(self._begin))
+        router.add_get(f"{_API}/session", within(_whoami))
+        router.add_delete(f"{_API}/session", within(self._end))
+        router.add_get(f"{_API}/live", within(live.follow))
+        router.add_get(f"{_API}/mesh", within(_mesh))
+        router.add_get(_BOX, within(_sandbox))
+        router.add_get(f"{_BOX}/logs", within(_logs))
+        router.add_get(f"{_BOX}/terminal", within(terminal.serve_terminal))
+        router.add_get(f"{_BOX}/files", within(files.list_directory))
+        router.add_get(f"{_BOX}/file", within(files.read_file))
+        router.add_put(f"{_BOX}/file", within(files.write_file))
+        router.add_delete(f"{_BOX}/file", within(files.remove))
+        router.add_post(f"{_BOX}/directory", within(files.make_directory))
+        router.add_post(f"{_BOX}/cell", within(cells.run_cell))
+        router.add_post(f"{_BOX}/{{action:{'|'.join(_ACTIONS)}}}", within(_act))
+
+    async def close(self) -> None:
+        """End all sessions."""
+        await self._sessions.close()
+
+    async def _begin(self, request: web.Request) -> web.Response:
+        self._guard.check_origin(request)
+        code = (await read_object(request)).get("code")
+        begun = await self._sessions.begin(code) if isinstance(code, str) else None
+        if begun is None:
+            raise RequestError(401, "this link was used or has expired: get a new one by `sandmesh console`")
+        key, session = begun
+        response = web.json_response(session_row(session))
+        response.set_cookie(
+            COOKIE,
+            key,
+            max_age=SESSION_SECONDS,
+            path=PATH.rstrip("/"),
+            httponly=True,
+            samesite="Strict",
+            secure=self._origin.startswith("https:"),
+        )
+        return response
+
+    async def _end(self, request: web.Request, _: Session) -> web.Response:
+        await self._sessions.end(request.cookies.get(COOKIE, ""))
+        response = web.json_response({})
+        response.del_cookie(COOKIE, path=PATH.rstrip("/"))
+        return response
+
+
+@asynccontextmanager
+async def open_console(
+    address: str, listen: str, certificate: Certificate | None = None, origin: str | None = None
+) -> AsyncGenerator[Console]:
+    """Serve the console of the mesh at `address` at its own address until the block ends.
+
+    Pages of sandboxes may be at the mesh's HTTP listener: to a browser another port is another origin. `origin` is what
+    clients know it by, where that differs, as behind a proxy.
+
+    Raises:
+        InvalidArgument: `listen` is open to others and there is no certificate.
+        MeshUnavailable: It cannot be listened at.
+    """
+    if is_open(listen) and certificate is None:
+        fix = "give --tls-cert and --tls-key, or listen at 127.0.0.1 and put a proxy with TLS before it (--origin)"
+        message = f"the console does not listen at {listen}, where others could read what is sent: {fix}"
+        raise InvalidArgument(message, {"address": listen, "fix": fix})
+    console = Console(address)
+    async with open_http(HttpAddresses((listen,)), [console.add], certificate) as urls:
+        console.serve_at(origin.rstrip("/") if origin else urls[0])
+        try:
+            yield console
+        finally:
+            await console.close()
+
+
+async def _asset(request: web.Request) -> web.Response:
+    name = request.match_info.get("name", "index.html")
+    content = (await asyncio.to_thread(assets.files)).get(name)
+    if content is None:
+        raise RequestError(404, "the console has no such page")
+    return web.Response(body=content, content_type=assets.TYPES[PurePath(name).suffix], charset="utf-8")
+
+
+async def _whoami(_: web.Request, session: Session) -> web.Response:
+    await session.mesh.whoami()  # A token that was revoked has ended the session.
+    return web.json_response(session_row(session))
+
+
+async def _sandbox(request: web.Request, session: Session) -> web.Response:
+    """Return a sandbox and its events, which outlive it."""
+    sandbox_id = request.match_info["id"]
+    events = await session.mesh.events.list(sandbox_id, limit=_EVENTS)
+    row: dict[str, Any] | None = None
+    try:
+        row = sandbox_row(await session.mesh.sandboxes.get(sandbox_id))
+    except (NotFound, InvalidArgument):
+        if not events:
+            raise
+    return web.json_response({"sandbox": row, "events": [event_row(event) for event in events]})
+
+
+async def _logs(request: web.Request, session: Session) -> web.Response:
+    chunk = await session.mesh.sandboxes.logs(request.match_info["id"])
+    return web.json_response({"text": chunk.data.decode(errors="backslashreplace")})
+
+
+async def _act(request: web.Request, session: Session) -> web.Response:
+    sandbox_id, action = request.match_info["id"], request.match_info["action"]
+    if action == "kill":
+        await session.mesh.sandboxes.kill(sandbox_id)
+        return web.json_response({})
+    async with session.box(sandbox_id) as box:
+        match action:
+            case "renew":
+                await box.renew(await _seconds(request))
+            case "pause":
+                await box.pause()
+            case _:
+                await box.resume()
+    return web.json_response({})
+
+
+async def _seconds(request: web.Request) -> float:
+    seconds = (await read_object(request)).get("seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_LEASE:
+        raise RequestError(400, f"seconds is a number above 0 and at most {_LONGEST_LEASE}")
+    return seconds
+
+
+async def _mesh(_: web.Request, session: Session) -> web.Response:
+    """Return what the mesh has; its health only for those who may see it."""
+    capacity, templates = await asyncio.gather(session.mesh.capacity(), session.mesh.templates.list())
+    try:
+        health: dict[str, Any] | None = (await session.mesh.health()).to_json()
+    except Denied:
+        health = None
+    listed = [
+        {
+            "name": one.name,
+            "description": one.description,
+            "image": one.image,
+            "nodes": [{"id": node.node_id, "driver": node.driver, "prepared": node.prepared} for node in one.nodes],
+        }
+        for one in templates
+    ]
+    numbers = {"used": capacity.used, "limit": capacity.limit, "nodes": dict(capacity.nodes)}
+    shares = {"pools": dict(capacity.pools), "by_template": dict(capacity.templates)}
+    return web.json_response({**numbers, **shares, "templates": listed, "health": health})
+
+
+def _names(origin: str) -> set[str]:
+    """Return what a browser may call the console: its origin's host, and on loopback this machine's names."""
+    parts = urlsplit(origin)
+    names = {parts.netloc}
+    if not is_open(f"{parts.hostname}:0"):
+        names |= {f"{host}:{parts.port}" for host in ("localhost", "127.0.0.1")}
+    return names

@@ -1,0 +1,103 @@
+"""What stands before every request of the console: the session's cookie, the page that it comes from, its headers.
+
+Exposed ports of sandboxes may be at another port of this host. To a browser they are of the same site, so that the
+cookie is not enough: each request must come from the console's own origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from sandmesh.errors import SandmeshError, Unauthenticated
+from sandmeshd.contracts.console import COOKIE
+from sandmeshd.facades.answers import RequestError, response_of
+from sandmeshd.facades.console.sessions import Session, Sessions
+
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    # The terminal sets its colours by a style element; scripts are only those of the console.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "connect-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_ENDED: Final = "this session has ended: open the console by a new link of `sandmesh console`"
+
+Handler = Callable[[web.Request, Session], Awaitable[web.StreamResponse]]
+Route = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Guard:
+    """Lets requests pass that are of a session, and come from the console's pages."""
+
+    def __init__(self, sessions: Sessions, hosts: Collection[str]) -> None:
+        self._sessions = sessions
+        self._hosts = hosts
+
+    def open(self, handler: Route) -> Route:
+        """Return a handler for what needs no session."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            try:
+                self._check_host(request)
+                response = await handler(request)
+            except (RequestError, SandmeshError) as error:
+                response = failure(error)
+            if not response.prepared:
+                response.headers.update(HEADERS)
+            return response
+
+        return answer
+
+    def session(self, handler: Handler) -> Route:
+        """Return a handler for requests of a session."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self.check_origin(request)
+            session = await self._sessions.find(request.cookies.get(COOKIE, ""))
+            if session is None:
+                raise RequestError(401, _ENDED)
+            try:
+                return await handler(request, session)
+            except ConnectionError:
+                raise
+            except OSError as error:
+                return failure(error)
+
+        return self.open(answer)
+
+    def check_origin(self, request: web.Request) -> None:
+        """Refuse a request that no page of the console sent.
+
+        Raises:
+            RequestError: It came from another page, or it changes something and does not say from where it came.
+        """
+        origin = request.headers.get("Origin")
+        site = request.headers.get("Sec-Fetch-Site", "same-origin")
+        asks_more = request.method not in _SAFE or "Upgrade" in request.headers
+        foreign = origin is not None and urlsplit(origin).netloc != request.host
+        if foreign or site != "same-origin" or (asks_more and origin is None):
+            raise RequestError(403, "only pages of the console may send this request")
+
+    def _check_host(self, request: web.Request) -> None:
+        if request.host not in self._hosts:
+            raise RequestError(421, "this name is not the console's: open it by the link of `sandmesh console`")
+
+
+def failure(error: Exception) -> web.Response:
+    """Return a failure as a response; a token that the mesh refuses has ended the session.
+
+    Raises:
+        Exception: It is none that clients are told of.
+    """
+    if isinstance(error, Unauthenticated):
+        return response_of(RequestError(401, _ENDED))
+    return response_of(error)

@@ -1,0 +1,95 @@
+// The frame of the console: who is here, which view is shown, and what is said when something fails.
+
+import { h, html, render, useEffect, useState } from "./preact.js";
+import { Failure, json, post, request, whenEnded } from "./api.js";
+import { Store } from "./store.js";
+import { List } from "./list.js";
+import { Sandbox } from "./sandbox.js";
+import { Events } from "./timeline.js";
+import { Mesh } from "./mesh.js";
+
+const VIEWS = [["", "Sandboxes"], ["events", "Events"], ["mesh", "Mesh"]];
+const store = new Store();
+
+function Ended({ message }) {
+  return html`<main class="ended"><h1>The console is closed</h1><p role="alert">${message}</p>
+    <p>Get a new link where the mesh is, and open it here:</p><pre>sandmesh console</pre></main>`;
+}
+
+function Header({ session, view, problem, leave }) {
+  const who = session.user || (session.project ? `project ${session.project}` : session.scope);
+  return html`<header><a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" />sandmesh</a>
+    <nav aria-label="Views">${VIEWS.map(([path, name]) => html`<a key=${path} href=${`#/${path}`}
+      aria-current=${view === path ? "page" : null}>${name}</a>`)}</nav>
+    <span class="who" title=${`Your token's scope is ${session.scope}; the mesh is ${session.address}`}>${who}
+      ${session.read_only ? html`<span class="badge">read-only</span>` : null}</span>
+    <button class="quiet" onClick=${leave}>Sign out</button></header>
+    ${problem ? html`<p class="problem" role="status">${problem}</p>` : null}`;
+}
+
+function useHash() {
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const changed = () => setHash(location.hash);
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return hash.replace(/^#\/?/, "").split("/").map((part) => { try { return decodeURIComponent(part); } catch { return ""; } });
+}
+
+function useStore() {
+  const [, count] = useState(0);
+  useEffect(() => store.subscribe(() => count((n) => n + 1)), []);
+}
+
+function Console({ session, leave }) {
+  const [view, name, tab] = useHash();
+  useStore();
+  useEffect(() => { document.title = name ? `${name} · sandmesh` : "sandmesh"; }, [name]);
+  const shared = { store, session };
+  let shown = html`<${List} ...${shared} />`;
+  if (view === "sandbox" && name) shown = html`<${Sandbox} key=${name} id=${name} tab=${tab || "timeline"} ...${shared} />`;
+  else if (view === "events") shown = html`<${Events} ...${shared} />`;
+  else if (view === "mesh") shown = html`<${Mesh} ...${shared} />`;
+  return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to content</a>
+    <${Header} session=${session} view=${view} problem=${store.problem} leave=${leave} />
+    <main id="main" tabindex="-1">${shown}</main>`;
+}
+
+function App() {
+  const [session, setSession] = useState(null);
+  const [message, setMessage] = useState("");
+  const close = (why) => { store.close(); setMessage(why); };
+  useEffect(() => {
+    whenEnded(close);
+    begin().then((found) => { setSession(found); store.open(); }, (error) => close(error.message));
+  }, []);
+  const leave = async () => {
+    await request("session", { method: "DELETE" }).catch(() => {});
+    close("You signed out.");
+  };
+  if (message) return html`<${Ended} message=${message} />`;
+  if (!session) return html`<p class="loading">Opening the console…</p>`;
+  return html`<${Console} session=${session} leave=${leave} />`;
+}
+
+// A link's code is used once; it does not stay in the address or in the history.
+async function begin() {
+  const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
+  if (!code) return json("session");
+  history.replaceState(null, "", location.pathname);
+  try {
+    return await post("session", { code });
+  } catch (error) {
+    // Who opens a used link again, with a session that lasts, goes on.
+    if (error instanceof Failure && error.status === 401) {
+      const response = await fetch("api/session");
+      if (response.ok) return response.json();
+    }
+    throw error;
+  }
+}
+
+const root = document.getElementById("root");
+root.textContent = "";
+render(h(App), root);

@@ -1,0 +1,30 @@
+// What the mesh has: capacity, nodes, templates, and what is wrong with it.
+
+import { html, useEffect, useState } from "./preact.js";
+import { json } from "./api.js";
+
+export function Mesh() {
+  const [found, setFound] = useState(null);
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    const load = () => json("mesh").then((value) => { setFound(value); setProblem(""); }, (error) => setProblem(error.message));
+    load();
+    const timer = setInterval(load, 5000);
+    return () => clearInterval(timer);
+  }, []);
+  if (problem) return html`<p class="problem" role="alert">${problem}</p>`;
+  if (!found) return html`<p class="loading">Asking the mesh…</p>`;
+  const troubles = found.health?.troubles ?? [], nodes = found.health?.nodes ?? [];
+  return html`<h1>Mesh</h1>
+    <p class="figure"><strong>${found.used}</strong> of ${found.limit} sandboxes
+      <meter min="0" max=${found.limit || 1} value=${found.used} high=${(found.limit || 1) * 0.9} aria-label="Capacity in use"></meter></p>
+    ${troubles.map((one, index) => html`<p class="problem" key=${index}><strong>${one.part}${one.node_id ? ` ${one.node_id}` : ""}:</strong> ${one.detail} <em>${one.fix}</em></p>`)}
+    <h2>Nodes</h2>${found.health === null ? html`<p class="nothing">Nodes and health are shown to administrators.</p>` : html`<div class="scroll"><table>
+      <thead><tr><th>Node</th><th>Driver</th><th>In rotation</th><th>Sandboxes</th></tr></thead><tbody>
+      ${nodes.map((one) => html`<tr key=${one.name}><td>${one.name || one.node_id}</td><td>${one.driver}</td>
+        <td>${one.in_rotation ? "yes" : html`<span class="state bad">no</span>`}</td><td>${found.nodes[one.node_id] ?? 0}</td></tr>`)}</tbody></table></div>`}
+    <h2>Templates</h2><div class="scroll"><table><thead><tr><th>Template</th><th>In use</th><th>In its pool</th><th>Prepared</th></tr></thead><tbody>
+      ${found.templates.map((one) => html`<tr key=${one.name}><td><strong>${one.name}</strong><br /><span class="faint">${one.description || one.image}</span></td>
+        <td>${found.by_template[one.name] ?? 0}</td><td>${found.pools[one.name] ?? 0}</td>
+        <td>${one.nodes.filter((node) => node.prepared).length} of ${one.nodes.length} ${one.nodes.length === 1 ? "node" : "nodes"}</td></tr>`)}</tbody></table></div>`;
+}

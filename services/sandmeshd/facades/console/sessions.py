@@ -1,0 +1,111 @@
+"""Who has the console open: links that can be used once, and the sessions that they begin."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from sandmesh import SandboxAsync
+from sandmesh.mesh import MeshAsync, PrincipalInfo
+
+LINK_SECONDS: Final = 300
+SESSION_SECONDS: Final = 12 * 3600
+MOST: Final = 256
+"""How many links and sessions there are at a time; the oldest make room."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A person who has the console open: what they are to the mesh, by the token that their link was made with."""
+
+    mesh: MeshAsync
+    principal: PrincipalInfo
+    address: str
+    token: str | None
+    expires: float
+    """Of the monotonic clock."""
+
+    @property
+    def seconds_left(self) -> float:
+        """How long it lasts."""
+        return self.expires - time.monotonic()
+
+    @asynccontextmanager
+    async def box(self, sandbox_id: str) -> AsyncGenerator[SandboxAsync]:
+        """Yield a handle on a sandbox, as it is leased now; it stays as it is."""
+        async with SandboxAsync(sandbox_id, base_url=self.address, bearer_token=self.token) as box:
+            yield box
+
+
+class Sessions:
+    """The links and sessions of a console. What their keys are is kept as hashes."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._links: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def make_link(self, token: str | None) -> str:
+        """Return a code that begins one session with a token of the mesh, within five minutes."""
+        code = secrets.token_urlsafe(32)
+        self._links[_hash(code)] = token, time.monotonic() + LINK_SECONDS
+        while len(self._links) > MOST:
+            self._links.popitem(last=False)
+        return code
+
+    async def begin(self, code: str) -> tuple[str, Session] | None:
+        """Begin the session of a code; return its key and itself, None where the code was used or has expired.
+
+        Raises:
+            Unauthenticated: The mesh does not accept the code's token any more.
+        """
+        token, expires = self._links.pop(_hash(code), (None, 0.0))
+        if expires <= time.monotonic():
+            return None
+        mesh = await MeshAsync(self.address, token).start()
+        try:
+            principal = await mesh.whoami()
+        except BaseException:
+            await mesh.close()
+            raise
+        key = secrets.token_urlsafe(32)
+        session = Session(
+            mesh=mesh,
+            principal=principal,
+            address=self.address,
+            token=token,
+            expires=time.monotonic() + SESSION_SECONDS,
+        )
+        self._sessions[_hash(key)] = session
+        while len(self._sessions) > MOST:
+            await self._sessions.popitem(last=False)[1].mesh.close()
+        return key, session
+
+    async def find(self, key: str) -> Session | None:
+        """Return the session of a key; None where it has ended."""
+        found = self._sessions.get(_hash(key))
+        if found is not None and found.seconds_left <= 0:
+            await self.end(key)
+            return None
+        return found
+
+    async def end(self, key: str) -> None:
+        """End a session."""
+        found = self._sessions.pop(_hash(key), None)
+        if found is not None:
+            await found.mesh.close()
+
+    async def close(self) -> None:
+        """End all sessions."""
+        while self._sessions:
+            await self._sessions.popitem()[1].mesh.close()
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()

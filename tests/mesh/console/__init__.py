@@ -1,0 +1,1 @@
+"""The console, as people and as pages of others meet it."""
