@@ -8,9 +8,12 @@ above can then be passed through (0711) but not listed, and the services' socket
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
+import struct
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +25,9 @@ __all__ = ["LOCAL_NODE", "MeshPaths", "default_runtime_directory", "default_stat
 
 LOCAL_NODE = "local"
 """The node that a driver is that was told no other."""
+
+_GET_FLAGS, _SET_FLAGS, _TOP = 0x80086601, 0x40086602, 0x20000
+"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL, see ioctl_iflags(2)."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +164,7 @@ class MeshPaths:
         # Sandboxes pass these two with uids of their own, which for an ordinary user's nobody else reaches.
         for path in (self.sandboxes, self.agents):
             make_private(path, 0o711)
+        spread(self.sandboxes)
         make_private(self.store, 0o700)
         make_private(self.services, 0o700)
 
@@ -177,6 +184,22 @@ def make_private(path: Path, mode: int) -> None:
             fix = f"remove {path}, or choose another directory"
             raise RuntimeUnavailable(f"{path} is not a directory of this user's alone: {fix}", {"fix": fix}) from None
     path.chmod(mode)
+
+
+def spread(path: Path) -> None:
+    """Have ext4 put each directory that is made in `path` into a part of the disk that is chosen for it.
+
+    By default all are near `path`. Without a journal ext4 passes over each inode there that was freed within the last
+    minutes, so files beside a large tree that was just removed took ten times as long to make.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Other file systems have no such flag.
+        with suppress(OSError):
+            (flags,) = struct.unpack("l", fcntl.ioctl(fd, _GET_FLAGS, bytes(struct.calcsize("l"))))
+            fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _TOP))
+    finally:
+        os.close(fd)
 
 
 def _make_passable(path: Path, mode: int) -> None:
