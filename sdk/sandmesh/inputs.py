@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES
@@ -141,6 +141,10 @@ class Secret:
 SecretInput = Secret | Mapping[str, Any]
 NetworkInput = NetworkGrant | Literal["none", "public", "packages"] | Sequence[str] | Mapping[str, Any]
 LimitsInput = Limits | Mapping[str, Any]
+
+
+PauseMode: TypeAlias = Literal["memory", "files", "checkpoint"]
+"""What a pause keeps: memory and files; files only, as processes end; or everything, with memory on disk."""
 
 
 class LifetimeOptions(TypedDict, total=False):

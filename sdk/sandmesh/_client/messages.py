@@ -127,6 +127,22 @@ def write_on_idle(on_idle: object) -> sandbox_pb2.IdleAction.ValueType:
     return actions[on_idle]
 
 
+def write_pause_mode(mode: object) -> sandbox_pb2.PauseMode.ValueType:
+    """Write what a pause keeps.
+
+    Raises:
+        InvalidArgument: It is not one of the modes.
+    """
+    modes = {
+        "memory": sandbox_pb2.PAUSE_MODE_MEMORY,
+        "files": sandbox_pb2.PAUSE_MODE_FILES,
+        "checkpoint": sandbox_pb2.PAUSE_MODE_CHECKPOINT,
+    }
+    if not isinstance(mode, str) or mode not in modes:
+        raise _refuse("mode", "is 'memory', 'files' or 'checkpoint'", mode)
+    return modes[mode]
+
+
 def check_port(port: object) -> int:
     """Check that a number is a port's, and return it.
 

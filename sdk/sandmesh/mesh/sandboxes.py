@@ -7,9 +7,10 @@ import builtins
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 
-from sandmesh._client.messages import read_name
+from sandmesh._client.messages import read_name, write_pause_mode
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument, LeaseLost, NotFound
+from sandmesh.inputs import PauseMode
 from sandmesh.mesh.messages import read_sandbox
 from sandmesh.mesh.records import LogChunk, SandboxInfo
 from sandmesh.mesh.rpc import Rpc, Subscription
@@ -80,15 +81,17 @@ class SandboxesAsync:
         request = pb.ReleaseSandboxRequest(sandbox_id=sandbox_id, fencing_token=token, killed=True)
         await self._rpc.send(lambda stubs: stubs.sandboxes.ReleaseSandbox, request)
 
-    async def pause(self, sandbox_id: str) -> SandboxInfo:
-        """Freeze every process of a sandbox, whoever holds it, and return its record; its lease goes on.
+    async def pause(self, sandbox_id: str, mode: PauseMode = "memory") -> SandboxInfo:
+        """Pause a sandbox, whoever holds it, as `pause` of a box does, and return its record; its lease goes on.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.
-            CapabilityMissing: Its driver cannot pause.
-            WrongState: It is neither READY nor PAUSED.
+            CapabilityMissing: Its driver cannot pause in this mode.
+            WrongState: It is neither READY nor PAUSED, or is paused in another mode.
         """
-        request = pb.PauseSandboxRequest(sandbox_id=sandbox_id, fencing_token=await self._token(sandbox_id))
+        written = write_pause_mode(mode)
+        token = await self._token(sandbox_id)
+        request = pb.PauseSandboxRequest(sandbox_id=sandbox_id, fencing_token=token, mode=written)
         return read_sandbox((await self._rpc.send(lambda stubs: stubs.sandboxes.PauseSandbox, request)).sandbox)
 
     async def resume(self, sandbox_id: str) -> SandboxInfo:

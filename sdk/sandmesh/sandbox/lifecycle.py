@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sandmesh._client.messages import read_event, read_record, read_state
+from sandmesh._client.messages import read_event, read_record, read_state, write_pause_mode
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandboxNotFound, SandmeshError
+from sandmesh.inputs import PauseMode
 from sandmesh.sandbox.handle import SandboxHandle, get_record, renew
 
 HEALTH_SECONDS = 5.0
@@ -73,16 +74,20 @@ class LifecycleAsync(SandboxHandle):
             return False
         return True
 
-    async def pause(self) -> None:
-        """Freeze every process of the sandbox, keeping memory and files; requests resume it. Its lease goes on.
+    async def pause(self, mode: PauseMode = "memory") -> None:
+        """Pause the sandbox; requests resume it. Its lease goes on.
+
+        "memory" freezes every process. "files" ends them, so that their memory is free, and keeps what the sandbox has
+        written. "checkpoint" writes memory to disk. A mode that the driver lacks is refused.
 
         Raises:
-            CapabilityMissing: Its driver cannot pause: bubblewrap's, docker's and gvisor's can, kubernetes' cannot.
+            CapabilityMissing: Its driver lacks the mode: docker and gvisor have "memory", bubblewrap "files", too.
+            WrongState: It is paused in another mode.
         """
         attachment = self._attached()
         record = attachment.record
         request = sandbox_pb2.PauseSandboxRequest(
-            sandbox_id=record.sandbox_id, fencing_token=record.lease.fencing_token
+            sandbox_id=record.sandbox_id, fencing_token=record.lease.fencing_token, mode=write_pause_mode(mode)
         )
         await attachment.usable().ask(lambda stubs: stubs.sandboxes.PauseSandbox, request, self._config.timeout)
 

@@ -40,7 +40,7 @@ class UserCommands(LazyGroup):
         Entry("ls", RECORDS, "List sandboxes.", SANDBOXES),
         Entry("inspect", RECORDS, "Print a sandbox's record.", SANDBOXES),
         Entry("kill", RECORDS, "Release sandboxes of any holder.", SANDBOXES),
-        Entry("pause", PAUSES, "Freeze every process of sandboxes.", SANDBOXES),
+        Entry("pause", PAUSES, "Pause sandboxes.", SANDBOXES),
         Entry("resume", PAUSES, "Resume paused sandboxes.", SANDBOXES),
         Entry("mark", PAUSES, "Hold the state of a Python kernel.", SANDBOXES),
         Entry("rewind", PAUSES, "Return a Python kernel to a mark.", SANDBOXES),

@@ -137,7 +137,9 @@ async def test_a_sandbox_that_is_not_used_is_paused_and_the_next_call_finds_its_
         assert (info.on_idle, info.idle_timeout) == ("pause", 5.0)
         await _until_paused(client, box.sandbox_id)
         paused = [event for event in await client.events.list(sandbox_id=box.sandbox_id) if event.kind == "paused"]
-        assert [(event.reason, event.actor) for event in paused] == [("nobody used it for its idle time", "mesh")]
+        assert [(event.reason, event.actor) for event in paused] == [
+            ("nobody used it for its idle time (mode memory)", "mesh")
+        ]
         assert (await box.run_ipython_cell("x + 1")).text == "42"
         assert await box.get_status() == "ready"
 
@@ -176,8 +178,6 @@ async def test_ports_resume_a_paused_sandbox_by_http_and_by_websocket(client: Me
             await box.pause()
             await socket.send_str("hello")
             assert await socket.receive_str(timeout=30) == first
-            await box.pause()
-    assert await box.get_status() == "paused"
     assert (await _kinds(client, box.sandbox_id)).count("resumed") == 3
 
 
@@ -193,3 +193,33 @@ async def test_another_user_resumes_nothing() -> None:
             assert await box.get_status() == "paused"
             assert await _run(address, tokens["ada"], box.sandbox_id)
             assert await box.get_status() == "ready"
+
+
+async def test_a_pause_with_files_frees_memory_and_the_next_call_has_a_new_kernel(
+    client: MeshAsync, box: BaseSandboxAsync
+) -> None:
+    await box.run_ipython_cell("x = bytearray(200_000_000)")
+    await box.fs.write("kept.txt", "kept")
+    process = await box.processes.start(["sleep", "3600"])
+    await box.pause(mode="files")
+    assert (await box.get_info())["pause_mode"] == "PAUSE_MODE_FILES"
+    with pytest.raises(errors.WrongState, match="already, in the mode files: resume it first"):
+        await box.pause()
+    assert await box.fs.read("kept.txt") == "kept"
+    assert (await process.wait()).reason == "KILLED"
+    first = await box.run_ipython_cell("x = 'x' in globals()")
+    assert not first.is_error or "The kernel died" in first.text
+    assert (await box.run_ipython_cell("'x' in globals() and x")).text == "False"
+    reasons = [event.reason for event in await client.events.list(sandbox_id=box.sandbox_id) if event.kind == "paused"]
+    assert reasons == ["mode files"]
+    await box.pause()
+    assert (await box.get_info())["pause_mode"] == "PAUSE_MODE_MEMORY"
+
+
+async def test_a_pause_mode_that_the_driver_lacks_is_refused_and_nothing_is_paused(box: BaseSandboxAsync) -> None:
+    with pytest.raises(errors.CapabilityMissing, match="lacks pause_checkpoint") as caught:
+        await box.pause(mode="checkpoint")
+    assert caught.value.facts["needs"] == "pause_checkpoint"
+    assert await box.get_status() == "ready"
+    with pytest.raises(errors.InvalidArgument, match="is 'memory', 'files' or 'checkpoint'"):
+        await box.pause(mode="all")  # type: ignore[arg-type]

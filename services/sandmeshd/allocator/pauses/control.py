@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import LeaseLost, RuntimeUnavailable, SandmeshError, WrongState
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import CapabilityMissing, LeaseLost, RuntimeUnavailable, SandmeshError, WrongState
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.ownership import not_found
@@ -35,6 +36,14 @@ class Cause:
 
     reason: str = ""
     actor: str = "holder"
+    mode: sandbox_pb2.PauseMode.ValueType = sandbox_pb2.PAUSE_MODE_MEMORY
+    """What a pause keeps."""
+
+    @property
+    def shown(self) -> str:
+        """The reason, with the mode of a pause."""
+        mode = f"mode {mode_name(self.mode)}"
+        return f"{self.reason} ({mode})" if self.reason else mode
 
 
 class PauseControl:
@@ -99,27 +108,59 @@ class PauseControl:
         if reply.kind == "busy":
             message = f"sandbox {sandbox_id} is {record.state}, or is being paused or resumed: try again"
             raise WrongState(message, {"state": record.state})
-        return record if reply.kind == "done" else await self._act(record, target, cause)
+        if reply.kind != "done":
+            return await self._act(record, target, cause)
+        paused = record.text("pause_mode")
+        if target == "PAUSED" and paused not in ("", mode_name(cause.mode)):
+            message = f"sandbox {sandbox_id} is paused already, in the mode {paused}: resume it first"
+            raise WrongState(message, {"state": "PAUSED", "mode": paused})
+        return record
 
     async def _act(self, record: Record, target: str, cause: Cause) -> Record:
         node = self._nodes.by_id(record.node_id)
         try:
             if node is None:
                 raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
-            await _call_driver(node, record.sandbox_id, target)
+            if target == "PAUSED":
+                _check_mode(node, cause.mode)
+            await _call_driver(node, record.sandbox_id, target, cause.mode)
         except SandmeshError:
             await self._records.settle(record.sandbox_id, record.state)
             raise
-        settled = await self._records.settle(record.sandbox_id, target, cause.reason, cause.actor)
+        if target == "PAUSED":
+            settled = await self._records.settle_pause(
+                record.sandbox_id, cause.shown, cause.actor, mode_name(cause.mode)
+            )
+        else:
+            settled = await self._records.settle(record.sandbox_id, target, cause.reason, cause.actor)
         if settled is None:
             message = f"sandbox {record.sandbox_id} was released or lost meanwhile"
             raise WrongState(message, {"state": "STOPPING"})
         return settled
 
 
-async def _call_driver(node: Node, sandbox_id: str, target: str) -> None:
+_NEEDS: Final = {
+    sandbox_pb2.PAUSE_MODE_FILES: "pause_files",
+    sandbox_pb2.PAUSE_MODE_CHECKPOINT: "pause_checkpoint",
+}
+
+
+def _check_mode(node: Node, mode: sandbox_pb2.PauseMode.ValueType) -> None:
+    # A driver that does not know of modes would do another.
+    needs = _NEEDS.get(mode)
+    if needs and node.info is not None and not getattr(node.info.capabilities, needs):
+        message = f"the driver {node.info.name} lacks {needs}: choose another mode, or another driver"
+        raise CapabilityMissing(message, {"needs": needs})
+
+
+def mode_name(mode: sandbox_pb2.PauseMode.ValueType) -> str:
+    """Return the name of what a pause keeps, in lower case."""
+    return sandbox_pb2.PauseMode.Name(mode).removeprefix("PAUSE_MODE_").lower()
+
+
+async def _call_driver(node: Node, sandbox_id: str, target: str, mode: sandbox_pb2.PauseMode.ValueType) -> None:
     if target == "PAUSED":
-        await node.client.pause_sandbox(pb.PauseSandboxRequest(sandbox_id=sandbox_id))
+        await node.client.pause_sandbox(pb.PauseSandboxRequest(sandbox_id=sandbox_id, mode=mode))
     else:
         await node.client.resume_sandbox(pb.ResumeSandboxRequest(sandbox_id=sandbox_id))
 

@@ -10,6 +10,7 @@ import grpc
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
+from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator.pauses.control import REQUEST_REASON, Cause, PauseControl
 from sandmeshd.allocator.records.ownership import check_owned
 from sandmeshd.allocator.records.record_store import RecordStore
@@ -27,7 +28,10 @@ class PauseServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     async def PauseSandbox(self, request: pb.PauseSandboxRequest, context: Context) -> pb.PauseSandboxResponse:
         """Pause a sandbox."""
         await check_owned(self._records, request.sandbox_id)
-        record = await self._pause.change(request.sandbox_id, request.fencing_token, "PAUSED")
+        if request.mode not in pb.PauseMode.values():
+            raise InvalidArgument(f"there is no pause mode {request.mode}", {"field": "mode"})
+        cause = Cause(mode=request.mode or pb.PAUSE_MODE_MEMORY)
+        record = await self._pause.change(request.sandbox_id, request.fencing_token, "PAUSED", cause)
         return pb.PauseSandboxResponse(sandbox=record.sandbox())
 
     async def ResumeSandbox(self, request: pb.ResumeSandboxRequest, context: Context) -> pb.ResumeSandboxResponse:

@@ -239,6 +239,15 @@ class RecordStore(RecordReader):
         done, *rest = await self._store.run("settle", arguments)
         return record_from(rest[0]) if done else None
 
+    async def settle_pause(self, sandbox_id: str, reason: str, actor: str, mode: str) -> Record | None:
+        """READY -> PAUSED, with what the pause keeps; None as `settle`."""
+        arguments = {
+            "id": sandbox_id, "state": "PAUSED", "reason": reason, "owner": self.owner, "grace_us": self._grace_us,
+            "actor": actor, "mode": mode,
+        }  # fmt: skip
+        done, *rest = await self._store.run("settle", arguments)
+        return record_from(rest[0]) if done else None
+
     async def touch(self, sandbox_ids: Sequence[str]) -> int:
         """Restart idle timeouts; return how many of the sandboxes have one."""
         return int((await self._store.run("touch", {"ids": list(sandbox_ids)}))[0])

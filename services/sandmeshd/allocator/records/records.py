@@ -31,6 +31,8 @@ _LABELS = (
     "on_idle", "auto_resume", "template", "spec_key", "ports", "generation", "workspace", "project",
 )  # fmt: skip
 
+_PAUSE_MODES = {"memory": pb.PAUSE_MODE_MEMORY, "files": pb.PAUSE_MODE_FILES, "checkpoint": pb.PAUSE_MODE_CHECKPOINT}
+
 
 @dataclass(frozen=True)
 class Record:
@@ -152,6 +154,7 @@ class Record:
             cost=self._cost(),
             on_idle=pb.IDLE_ACTION_PAUSE if self.text("on_idle") == "pause" else pb.IDLE_ACTION_RELEASE,
             auto_resume=self.text("auto_resume") != "no",
+            pause_mode=_PAUSE_MODES.get(self.text("pause_mode"), pb.PAUSE_MODE_UNSPECIFIED),
         )
 
     def _cost(self) -> float:

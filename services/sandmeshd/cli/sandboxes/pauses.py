@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,14 +32,30 @@ MarkId = Annotated[
     str, typer.Argument(help="A mark, as `sandmesh mark` prints it.", metavar="MARK", show_default=False)
 ]
 
+
+class Mode(StrEnum):
+    """What a pause keeps."""
+
+    MEMORY = "memory"
+    FILES = "files"
+    CHECKPOINT = "checkpoint"
+
+
 Change = Callable[["MeshAsync", str], Awaitable[SandboxInfo]]
 
 
 @commands.command(epilog="Examples: sandmesh pause sb_... | sandmesh pause $(sandmesh ls -l team=red -o id)")
 @grouped
-def pause(sandbox_ids: SandboxIds, connection: ConnectionOptions, output: Output = Format.TEXT) -> None:
-    """Freeze every process of sandboxes; memory and files stay, and leases go on."""
-    _change_all(connection, sandbox_ids, lambda mesh, one: mesh.sandboxes.pause(one), output)
+def pause(
+    sandbox_ids: SandboxIds,
+    connection: ConnectionOptions,
+    mode: Annotated[
+        Mode, typer.Option(help="memory freezes processes, files ends them, checkpoint writes memory to disk.")
+    ] = Mode.MEMORY,
+    output: Output = Format.TEXT,
+) -> None:
+    """Pause sandboxes until a request comes for them, or `sandmesh resume`; leases go on."""
+    _change_all(connection, sandbox_ids, lambda mesh, one: mesh.sandboxes.pause(one, mode.value), output)
 
 
 @commands.command(epilog="Example: sandmesh resume sb_...")

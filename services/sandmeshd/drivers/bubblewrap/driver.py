@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.api.pauses import check_mode
 from sandmeshd.drivers.bubblewrap.agent_config import agent_config, new_record
 from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.identity import release
 from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
 from sandmeshd.drivers.bubblewrap.images.source import image_of
-from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, resume
+from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, pause_files, resume
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.requirements import NAME, capabilities, check, group_limits, starts_alone
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -163,8 +164,14 @@ class BubblewrapDriver(ProcessDriver):
         return sandbox
 
     async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
-        """Freeze every process."""
-        await self._change(request.sandbox_id, pause)
+        """Freeze every process, or end those of user code and freeze the rest.
+
+        Raises:
+            CapabilityMissing: Its memory is to be written to disk.
+        """
+        check_mode(request.mode, capabilities({}))
+        ends = request.mode == sandbox_pb2.PAUSE_MODE_FILES
+        await self._change(request.sandbox_id, pause_files if ends else pause)
         return pb.PauseSandboxResponse()
 
     async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:

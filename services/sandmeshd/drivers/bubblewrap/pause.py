@@ -50,6 +50,33 @@ async def pause(folder: Folder) -> None:
         raise InternalError(f"the processes of {folder.sandbox_id} do not stand still: try again") from None
 
 
+async def pause_files(folder: Folder) -> None:
+    """Pause a sandbox, then end what user code runs in it.
+
+    Only what starts user code's processes is left: the first process of each PID namespace, and those of the outermost.
+
+    Raises:
+        InternalError: Some do not stop; all of them go on.
+    """
+    await pause(folder)
+    # Nothing moves, so the list is complete; a process that stands still ends by SIGKILL all the same.
+    init, *others = _processes(folder) or [0]
+    depth = len(_numbers(init))
+    for pid in others:
+        numbers = _numbers(pid)
+        if len(numbers) > depth and numbers[-1] != "1":
+            _send(pid, signal.SIGKILL)
+
+
+def _numbers(pid: int) -> list[str]:
+    """Return a process's numbers in its PID namespaces, the outermost first; none where it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return line.split()[1:]
+    return []
+
+
 async def resume(folder: Folder) -> None:
     """Resume a paused sandbox, but for what its own user had stopped; one that runs stays as it is."""
     mark = _mark(folder)

@@ -29,6 +29,7 @@ def capabilities(
         limits={"pids": "rlimit", "file": "rlimit", "disk": MEMORY, **groups},
         network_modes=MODES,
         pause=True,
+        pause_files=True,
         snapshot=True,
         workspace_dir=True,
         volumes=volumes,

@@ -69,6 +69,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     files.calls_on_files_stay_in_the_workspace,
     files.an_exposed_port_is_reached_until_it_is_revoked,
     pausing.a_paused_sandbox_stands_still_until_it_is_resumed,
+    pausing.a_pause_with_files_ends_processes_and_keeps_what_they_wrote,
     pausing.a_paused_sandbox_is_deleted_like_others,
     snapshots.a_sandbox_begins_with_a_snapshot,
     snapshots.a_snapshot_is_listed_until_it_is_deleted,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.api.pauses import check_mode
 from sandmeshd.drivers.engine.connection import stopped_after
 from sandmeshd.drivers.engine.container_config import SANDBOX, container_name, node_labels
 from sandmeshd.drivers.engine.engine import Engine
@@ -237,7 +238,12 @@ class EngineDriver(NodeDriver):
         return pb.GetLogsResponse(data=log[begin:], end_offset=len(log))
 
     async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
-        """Freeze every process."""
+        """Freeze every process.
+
+        Raises:
+            CapabilityMissing: Anything else than memory is to be kept.
+        """
+        check_mode(request.mode, pb.Capabilities(pause=True))
         await self._apply(request.sandbox_id, self._engine.pause)
         return pb.PauseSandboxResponse()
 

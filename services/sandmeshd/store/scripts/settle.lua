@@ -6,6 +6,7 @@ if found[2] ~= '' and found[3] ~= args.owner and is_alive(found[3], args.grace_u
 redis.call('HSET', record(args.id), 'intent', '')
 redis.call('SREM', key('acting'), args.id)
 if found[1] ~= args.state then
+  redis.call('HSET', record(args.id), 'pause_mode', args.state == 'PAUSED' and args.mode or '')
   become(args.id, args.state, args.state == 'PAUSED' and args.reason or '')
   event(args.id, args.state == 'PAUSED' and 'paused' or 'resumed', args.reason)
   if args.state == 'PAUSED' then

@@ -99,6 +99,8 @@ class Capabilities(_message.Message):
     VOLUMES_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     ROOT_FIELD_NUMBER: _builtins.int
+    PAUSE_FILES_FIELD_NUMBER: _builtins.int
+    PAUSE_CHECKPOINT_FIELD_NUMBER: _builtins.int
     pause: _builtins.bool
     """PauseSandbox and ResumeSandbox work."""
     snapshot: _builtins.bool
@@ -123,6 +125,10 @@ class Capabilities(_message.Message):
     """Sandboxes can have a root of any image."""
     root: _builtins.bool
     """Sandboxes can have root inside."""
+    pause_files: _builtins.bool
+    """PauseSandbox can end processes and keep files."""
+    pause_checkpoint: _builtins.bool
+    """PauseSandbox can write memory to disk."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Limits that are enforced when requested, by the names of Limits' fields without their unit: "memory", "cpu",
@@ -155,10 +161,12 @@ class Capabilities(_message.Message):
         volumes: _builtins.bool = ...,
         images: _builtins.bool = ...,
         root: _builtins.bool = ...,
+        pause_files: _builtins.bool = ...,
+        pause_checkpoint: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "images", b"images", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "root", b"root", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "volumes", b"volumes", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "images", b"images", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "pause_checkpoint", b"pause_checkpoint", "pause_files", b"pause_files", "root", b"root", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "volumes", b"volumes", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1106,16 +1114,20 @@ class PauseSandboxRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
+    mode: _sandbox_pb2.PauseMode.ValueType
+    """What it keeps: exactly that, or the request is refused."""
     def __init__(
         self,
         *,
         sandbox_id: _builtins.str = ...,
+        mode: _sandbox_pb2.PauseMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "sandbox_id", b"sandbox_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -206,7 +206,7 @@ class DriverServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PauseSandbox(self, request, context):
-        """PauseSandbox freezes every process. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING.
+        """PauseSandbox freezes every process; with the mode FILES, those of user code have ended then. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

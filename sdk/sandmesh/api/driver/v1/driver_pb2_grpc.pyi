@@ -85,7 +85,7 @@ class DriverServiceStub:
     GetLogs: _grpc.UnaryUnaryMultiCallable[_driver_pb2.GetLogsRequest, _driver_pb2.GetLogsResponse]
     """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
     PauseSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.PauseSandboxRequest, _driver_pb2.PauseSandboxResponse]
-    """PauseSandbox freezes every process. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+    """PauseSandbox freezes every process; with the mode FILES, those of user code have ended then. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.ResumeSandboxRequest, _driver_pb2.ResumeSandboxResponse]
     """ResumeSandbox resumes a paused sandbox. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     SnapshotSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.SnapshotSandboxRequest, _driver_pb2.SnapshotSandboxResponse]
@@ -152,7 +152,7 @@ class DriverServiceAsyncStub(DriverServiceStub):
     GetLogs: _aio.UnaryUnaryMultiCallable[_driver_pb2.GetLogsRequest, _driver_pb2.GetLogsResponse]  # type: ignore[assignment]
     """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
     PauseSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.PauseSandboxRequest, _driver_pb2.PauseSandboxResponse]  # type: ignore[assignment]
-    """PauseSandbox freezes every process. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+    """PauseSandbox freezes every process; with the mode FILES, those of user code have ended then. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.ResumeSandboxRequest, _driver_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
     """ResumeSandbox resumes a paused sandbox. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     SnapshotSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.SnapshotSandboxRequest, _driver_pb2.SnapshotSandboxResponse]  # type: ignore[assignment]
@@ -282,7 +282,7 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.PauseSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.PauseSandboxResponse, _abc.Awaitable[_driver_pb2.PauseSandboxResponse]]:
-        """PauseSandbox freezes every process. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+        """PauseSandbox freezes every process; with the mode FILES, those of user code have ended then. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
 
     @_abc_1.abstractmethod
     def ResumeSandbox(

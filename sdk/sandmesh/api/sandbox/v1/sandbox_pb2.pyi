@@ -93,6 +93,34 @@ IDLE_ACTION_PAUSE: IdleAction.ValueType  # 2
 """It is paused, and released when its lease ends. The driver's capability is `pause`."""
 Global___IdleAction: _TypeAlias = IdleAction  # noqa: Y015
 
+class _PauseMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PauseModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PauseMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PAUSE_MODE_UNSPECIFIED: _PauseMode.ValueType  # 0
+    """As MEMORY."""
+    PAUSE_MODE_MEMORY: _PauseMode.ValueType  # 1
+    """Everything: processes stand still and keep their memory. The driver's capability is `pause`."""
+    PAUSE_MODE_FILES: _PauseMode.ValueType  # 2
+    """Root, workspace and home: processes end and their memory is free. The driver's capability is `pause_files`."""
+    PAUSE_MODE_CHECKPOINT: _PauseMode.ValueType  # 3
+    """Everything, with memory written to disk. The driver's capability is `pause_checkpoint`."""
+
+class PauseMode(_PauseMode, metaclass=_PauseModeEnumTypeWrapper):
+    """PauseMode is what a pause keeps."""
+
+PAUSE_MODE_UNSPECIFIED: PauseMode.ValueType  # 0
+"""As MEMORY."""
+PAUSE_MODE_MEMORY: PauseMode.ValueType  # 1
+"""Everything: processes stand still and keep their memory. The driver's capability is `pause`."""
+PAUSE_MODE_FILES: PauseMode.ValueType  # 2
+"""Root, workspace and home: processes end and their memory is free. The driver's capability is `pause_files`."""
+PAUSE_MODE_CHECKPOINT: PauseMode.ValueType  # 3
+"""Everything, with memory written to disk. The driver's capability is `pause_checkpoint`."""
+Global___PauseMode: _TypeAlias = PauseMode  # noqa: Y015
+
 class _NetworkMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -506,6 +534,7 @@ class Sandbox(_message.Message):
     COST_FIELD_NUMBER: _builtins.int
     ON_IDLE_FIELD_NUMBER: _builtins.int
     AUTO_RESUME_FIELD_NUMBER: _builtins.int
+    PAUSE_MODE_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """"sb_" and 26 characters."""
     state: Global___SandboxState.ValueType
@@ -530,6 +559,8 @@ class Sandbox(_message.Message):
     """What is done after `idle_timeout`."""
     auto_resume: _builtins.bool
     """Whether requests resume it while it is PAUSED: calls, files, ports, views."""
+    pause_mode: Global___PauseMode.ValueType
+    """What its last pause kept, while it is PAUSED; unspecified where the store lost it."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """Its spec."""
@@ -575,10 +606,11 @@ class Sandbox(_message.Message):
         cost: _builtins.float = ...,
         on_idle: Global___IdleAction.ValueType = ...,
         auto_resume: _builtins.bool = ...,
+        pause_mode: Global___PauseMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "idle_timeout", b"idle_timeout", "lease", b"lease", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_resume", b"auto_resume", "cost", b"cost", "create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "on_idle", b"on_idle", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_resume", b"auto_resume", "cost", b"cost", "create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "on_idle", b"on_idle", "pause_mode", b"pause_mode", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1487,19 +1519,23 @@ class PauseSandboxRequest(_message.Message):
 
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     fencing_token: _builtins.int
     """The lease's token."""
+    mode: Global___PauseMode.ValueType
+    """What it keeps: exactly that, or the request is refused."""
     def __init__(
         self,
         *,
         sandbox_id: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
+        mode: Global___PauseMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "mode", b"mode", "sandbox_id", b"sandbox_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -272,7 +272,8 @@ class SandboxServiceServicer(object):
     def PauseSandbox(self, request, context):
         """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
         `auto_resume`.
-        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
+        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE (it is paused in another mode, for one), CAPABILITY_MISSING (its
+        driver cannot pause in this mode).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -87,7 +87,8 @@ class SandboxServiceStub:
     PauseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]
     """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
     `auto_resume`.
-    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE (it is paused in another mode, for one), CAPABILITY_MISSING (its
+    driver cannot pause in this mode).
     """
     ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]
     """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
@@ -179,7 +180,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     PauseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]  # type: ignore[assignment]
     """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
     `auto_resume`.
-    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE (it is paused in another mode, for one), CAPABILITY_MISSING (its
+    driver cannot pause in this mode).
     """
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
     """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
@@ -358,7 +360,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_sandbox_pb2.PauseSandboxResponse, _abc.Awaitable[_sandbox_pb2.PauseSandboxResponse]]:
         """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
         `auto_resume`.
-        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
+        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE (it is paused in another mode, for one), CAPABILITY_MISSING (its
+        driver cannot pause in this mode).
         """
 
     @_abc_1.abstractmethod
