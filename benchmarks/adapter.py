@@ -11,7 +11,7 @@ from mcp import Client, StdioServerParameters
 from benchmarks.figures import Figure, spread, timed
 from benchmarks.meshes import RunningMesh
 from sandmesh import BaseSandboxAsync
-from sandmeshd.facades.mcp import AdapterSettings, HttpSettings
+from sandmeshd.facades.mcp import AdapterSettings, McpHttpSettings
 from sandmeshd.facades.mcp.http import open_http_adapter
 
 ROUNDS = 300
@@ -28,7 +28,7 @@ async def adapter(mesh: RunningMesh) -> list[Figure]:
     stdio = StdioServerParameters(
         command=sys.executable, args=["-m", "sandmeshd.cli.user", "mcp", "--base-url", mesh.address]
     )
-    http = HttpSettings(listen=("127.0.0.1:0",))
+    http = McpHttpSettings(listen=("127.0.0.1:0",))
     async with (
         BaseSandboxAsync(base_url=mesh.address) as box,
         open_http_adapter(AdapterSettings(base_url=mesh.address), http) as (url,),

@@ -10,7 +10,7 @@ from sandmeshd.drivers.boxlite import requirements as boxlite
 from sandmeshd.drivers.bubblewrap import requirements as bubblewrap
 from sandmeshd.drivers.clouds import requirements as clouds
 from sandmeshd.drivers.engine import requirements as docker
-from sandmeshd.drivers.engine.links import Link
+from sandmeshd.drivers.engine.links import AgentAccess
 from sandmeshd.drivers.engine.runtimes import DOCKER, FLAGS, PROFILES
 from sandmeshd.drivers.kubernetes import requirements as kubernetes
 
@@ -42,9 +42,9 @@ OLDEST, WORKSPACE = (1, 20), "disk"
 DRIVERS: Mapping[str, pb.Capabilities] = {
     "bubblewrap, control groups": bubblewrap.capabilities(dict.fromkeys(("memory", "cpu", "pids"), "control groups")),
     "bubblewrap without them": bubblewrap.capabilities({}),
-    **{name: docker.capabilities(kind, kind.enforceable(ENGINE), Link()) for name, kind in PROFILES.items()},
-    "docker, agents on networks": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), Link("network")),
-    "docker, agents at ports": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), Link("port")),
+    **{name: docker.capabilities(kind, kind.enforceable(ENGINE), AgentAccess()) for name, kind in PROFILES.items()},
+    "docker, agents on networks": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), AgentAccess("network")),
+    "docker, agents at ports": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), AgentAccess("port")),
     "fc, agentrun": clouds.capabilities(),
     "boxlite (not run)": boxlite.capabilities(),
     "kubernetes 1.20": kubernetes.capabilities(kubernetes.enforceable(OLDEST, WORKSPACE)),

@@ -27,7 +27,7 @@ from typing import Any
 from sandmesh.errors import TemplateBuildFailed
 from sandmeshd.drivers.engine.images.build import ImageBuilder
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.node.builds import Step
+from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 
 START_SECONDS, END_SECONDS = 90.0, 30.0
@@ -243,7 +243,7 @@ def build_image(url: str, image: str) -> None:
 async def _build(url: str, image: str) -> None:
     paths = MeshPaths("suite-images", default_state_directory(), default_runtime_directory())
     builder = ImageBuilder(DockerSettings(paths=paths, url=url))
-    steps: list[Step] = [step async for step in builder.bootstrap()]
+    steps: list[BuildStep] = [step async for step in builder.bootstrap()]
     steps += [step async for step in builder.build(image)]
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from sandmeshd.agentlink.addresses import tls_endpoint
-from sandmeshd.drivers.node.identity import Identity, new_identity
+from sandmeshd.drivers.node.identity import TlsIdentity, new_identity
 
 
 class Middlebox:
@@ -58,7 +58,7 @@ class Middlebox:
             writer.transport.abort()
 
 
-def _context(identity: Identity) -> ssl.SSLContext:
+def _context(identity: TlsIdentity) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile() as file:
         file.write(identity.pem)

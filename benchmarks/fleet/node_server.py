@@ -17,7 +17,7 @@ from sandmeshd.auth.channels import open_channel
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 
 Call = Callable[..., Any]
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -33,7 +33,7 @@ async def serve_nodes(nodes: Sequence[SimulatedNode], folder: Path) -> AsyncGene
     servicers = {node.node_id: DriverServicer(cast("Driver", node)) for node in nodes}
     methods = {method.name: _handler(servicers, method.name) for method in _SERVICE.methods}
     handler = grpc.method_handlers_generic_handler(_SERVICE.full_name, methods)
-    own = Registration(_SERVICE.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
+    own = ServiceRegistration(_SERVICE.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
     async with open_server([_address(folder)], [own]):
         yield
 

@@ -22,7 +22,7 @@ from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.settings import WayName
 from sandmeshd.drivers.conformance import Boundary, Subject
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.rpc.registrations import driver_service
 from sandmeshd.runtime.rpc.server import open_server
@@ -89,7 +89,7 @@ def _two_deep(root: Path) -> Iterator[str]:
 
 def processes(paths: MeshPaths, sandbox_id: str) -> list[int]:
     """Give a sandbox's processes, PID 1 first."""
-    init = Folders(paths).folder(sandbox_id).status_value("child-pid")
+    init = MeshFolders(paths).folder(sandbox_id).status_value("child-pid")
     assert init is not None
     return below(init)
 

@@ -16,7 +16,7 @@ from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.engine.container_config import container_config, container_name
 from sandmeshd.drivers.engine.gvisor.app import GvisorSettings, open_driver
 from sandmeshd.drivers.kubernetes.cluster.canary import is_gvisor
-from sandmeshd.drivers.node.records import Folders, Record
+from sandmeshd.drivers.node.records import MeshFolders, SpecRecord
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, leftovers, remote, subject_of
 from tests.engine import in_full
@@ -66,11 +66,11 @@ async def test_what_an_engine_that_died_in_a_start_left_running_is_ended_when_it
 ) -> None:
     spec = sandbox_pb2.SandboxSpec(template="base")
     begun = pb.RuntimeSandbox(sandbox_id="sb_begun", mesh_id=paths.mesh_id, spec=spec, state=pb.RUNTIME_STATE_STARTING)
-    folder, settings = Folders(paths).folder("sb_begun"), GvisorSettings(paths=paths, url=engine)
+    folder, settings = MeshFolders(paths).folder("sb_begun"), GvisorSettings(paths=paths, url=engine)
     folder.root.mkdir()
     folder.sockets.mkdir()
     (folder.sockets / "hosts").touch()
-    Record(begun, 0).write(folder)
+    SpecRecord(begun, 0).write(folder)
     async with open_driver(settings) as driver, Docker(url=engine) as docker:
         # It has noted the container, and has forgotten what it had begun for it.
         config = container_config(settings, folder, spec, "sandmesh/base:latest", trusts=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.drivers.conformance import CORE, Boundary, Subject
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import open_driver
 from sandmeshd.mesh.sweep import remove
@@ -36,7 +36,7 @@ def _leftovers(settings: MeshSettings) -> Iterator[str]:
 
 
 def _processes(settings: MeshSettings, sandbox_id: str) -> list[int]:
-    init = Folders(settings.paths).folder(sandbox_id).status_value("child-pid")
+    init = MeshFolders(settings.paths).folder(sandbox_id).status_value("child-pid")
     assert init is not None
     return below(init)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandmeshd.drivers.bubblewrap import sweep_state
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.paths import MeshPaths
 from tests.leaks import cgroups, mark_process
 
@@ -107,7 +107,7 @@ class Bubblewrap(Marked):
     def left(self, paths: MeshPaths) -> list[str]:
         found = [f"cgroup {path}" for path in cgroups() if paths.mesh_id in path.name and path.is_dir()]
         # Those that living drivers prepared ahead are no leftovers: they end with their drivers.
-        staged = [one for node in paths.of_all_nodes() for one in Folders(node).all_staged() if one.is_alive()]
+        staged = [one for node in paths.of_all_nodes() for one in MeshFolders(node).all_staged() if one.is_alive()]
         names = tuple(one.sandbox_id for one in staged)
         return [each for each in folders_left(paths) + found if not each.endswith(names)]
 

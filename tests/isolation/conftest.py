@@ -23,7 +23,7 @@ from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
 from sandmeshd.drivers.conformance.inside import run, run_cell
-from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.records import Folder, MeshFolders
 from sandmeshd.images.settings import ImageSettings
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
@@ -60,7 +60,7 @@ class Neighbours:
 
     def folder(self, sandbox: pb.RuntimeSandbox) -> Folder:
         """Return a sandbox's folder on the host."""
-        return Folders(self.paths).folder(sandbox.sandbox_id)
+        return MeshFolders(self.paths).folder(sandbox.sandbox_id)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.errors import SandmeshError
 from sandmesh.shared.wire_errors import from_rpc_error, translated
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 
 SERVICE = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
 REASONS = [value.name.removeprefix("ERROR_REASON_") for value in errors_pb2.ErrorReason.DESCRIPTOR.values[1:]]
@@ -53,7 +53,7 @@ def register(server: grpc.aio.Server) -> None:
 @asynccontextmanager
 async def failing_service() -> AsyncGenerator[session_pb2_grpc.SessionServiceAsyncStub]:
     async with (
-        open_server(["127.0.0.1:0"], [Registration(SERVICE, register)]) as listening,
+        open_server(["127.0.0.1:0"], [ServiceRegistration(SERVICE, register)]) as listening,
         open_channel(listening.addresses[0]) as channel,
     ):
         yield session_pb2_grpc.SessionServiceStub(channel)

@@ -44,6 +44,18 @@ PAGES = ("README.md", "docs/*.md")
 # Pages that were not yet gone through, with the most that they may have.
 UNREAD_PAGES = {"docs/threat-model.md": 45, "docs/operate.md": 8, "docs/images.md": 8}
 
+# Names that several classes have by convention; any other name is one class's.
+KINDS = ("", "Base", "Browser", "Filesystem", "Gui", "Mobile")
+SHARED_CLASS_NAMES = {
+    **dict.fromkeys(
+        ("SandboxService", *(f"{kind}Sandbox{form}" for kind in KINDS for form in ("", "Async"))),
+        "the compat package has the public names of the system whose programs it runs",
+    ),
+    "SandmeshEnvironment": "each framework's adapter is called what it is in the framework: an environment",
+    "Mesh": "a mesh that runs, and its client",
+    **dict.fromkeys(("Plan", "Planner", "Starter"), "a part that several drivers have"),
+}
+
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -97,6 +109,18 @@ def test_names_say_what_a_value_is_and_not_how_it_came(part: str) -> None:
         if (names := participles(ast.parse(path.read_text())))
     }
     assert sum(map(len, found.values())) <= MOST_PARTICIPLES[part], found
+
+
+def test_a_class_name_is_one_class() -> None:
+    found: dict[str, list[str]] = {}
+    for path in python_files("product"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    shared = {name: places for name, places in found.items() if len(places) > 1}
+    assert {name: places for name, places in shared.items() if name not in SHARED_CLASS_NAMES} == {}
+    assert len(SHARED_CLASS_NAMES) <= 20
+    assert shared.keys() == SHARED_CLASS_NAMES.keys()
 
 
 def phrases(text: str) -> list[str]:

@@ -21,7 +21,7 @@ from sandmeshd.drivers.node.agent_config import new_sandbox
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.drivers.node.process_driver import ProcessDriver
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.drivers.node.records import Folder, SpecRecord
 from sandmeshd.templates import Template, load_templates
 
 from .environment import Environments
@@ -82,7 +82,7 @@ class TinyDriver(ProcessDriver):
         if not self._is_prepared(template):
             raise WrongState(f"{template.name} is not prepared", {"state": "not prepared", "template": template.name})
         enforced = {**dict.fromkeys(limit_values(request.spec.limits), "no"), "network": "none: own namespace"}
-        record = Record(new_sandbox(request, folder.endpoint, enforced), request.fencing_token)
+        record = SpecRecord(new_sandbox(request, folder.endpoint, enforced), request.fencing_token)
         environment, own = self._environments.path(template), self._settings
         start = Start(template, self._agent, environment, self._interpreter, own.host_uid, own.start_seconds)
         await self._remove(folder)

@@ -17,7 +17,7 @@ from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME, WORKSPACE, agent_config
 from sandmeshd.drivers.node.interpreter import Interpreter
-from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.drivers.node.records import Folder, SpecRecord
 from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.runtime.child_process import readable
 from sandmeshd.templates import Template
@@ -37,7 +37,7 @@ class Start:
     """The uid of the sandbox's processes where the mesh runs as root."""
     seconds: float
 
-    async def run(self, folder: Folder, record: Record) -> None:
+    async def run(self, folder: Folder, record: SpecRecord) -> None:
         """Start a sandbox; return when its agent listens.
 
         Raises:
@@ -62,7 +62,7 @@ class Start:
             message = f"{folder.sandbox_id} did not start: {answer.decode('utf-8', 'replace')}"
             raise SandboxStartFailed(message, {"detail": detail})
 
-    def _make(self, folder: Folder, record: Record) -> None:
+    def _make(self, folder: Folder, record: SpecRecord) -> None:
         folder.root.mkdir(mode=0o711)
         record.write(folder)
         for inner in (folder.workspace, folder.sockets):

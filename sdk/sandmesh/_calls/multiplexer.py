@@ -44,7 +44,7 @@ BROKEN = frozenset(
 log = logging.getLogger("sandmesh")
 
 
-class Stream(Protocol):
+class CallStream(Protocol):
     """What carries all calls: a gRPC stream of Multiplex, or one that is read and written directly."""
 
     async def read(self) -> object:
@@ -64,10 +64,10 @@ class Stream(Protocol):
         ...
 
 
-OpenStream = Callable[[], Awaitable[Stream]]
+OpenStream = Callable[[], Awaitable[CallStream]]
 
 
-class Outbox:
+class FrameOutbox:
     """Frames and acknowledgements that wait for a message to leave in; of large frames each message has one."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class CallMux:
         self._call_ids = map(f"{secrets.token_hex(12)}-{{:x}}".format, itertools.count(1))
         self.loop = asyncio.get_running_loop()
         self._calls: dict[str, Call] = {}
-        self._outbox = Outbox()
+        self._outbox = FrameOutbox()
         self._work = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
@@ -326,7 +326,7 @@ class CallMux:
             self._outage.since = None
             self._work.clear()
 
-    async def _follow(self, stream: Stream) -> None:
+    async def _follow(self, stream: CallStream) -> None:
         self._outbox.refill(self._calls.values())
         writing = asyncio.create_task(self._write(stream))
         try:
@@ -340,7 +340,7 @@ class CallMux:
             stream.cancel()
             await asyncio.wait([writing])
 
-    async def _write(self, stream: Stream) -> None:
+    async def _write(self, stream: CallStream) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # reading finds out why and tells
             while self._open is not None or not self._outbox.is_empty:
                 request = self._outbox.next_request(closing=self._open is None)

@@ -23,7 +23,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class Target:
+class DialTarget:
     """What a channel dials: gRPC's own name for it, whether TLS is used, whether a proxy may be between.
 
     With TLS the mesh's certificate must be signed by one of `certificates`, by default the system's.
@@ -41,7 +41,7 @@ class Target:
         return self.name.removeprefix("unix:") if self.name.startswith("unix:") else None
 
 
-def parse(address: str) -> Target:
+def parse(address: str) -> DialTarget:
     """Read an address.
 
     Raises:
@@ -49,7 +49,7 @@ def parse(address: str) -> Target:
     """
     if address.startswith("unix:"):
         path = "/" + address.removeprefix("unix:").lstrip("/")
-        return Target(address, f"unix:{path}")
+        return DialTarget(address, f"unix:{path}")
     parts = urlsplit(address if "://" in address else f"grpc://{address}")
     default = {"http": 80, "https": 443}.get(parts.scheme)
     try:
@@ -60,10 +60,10 @@ def parse(address: str) -> Target:
     if parts.scheme not in ("grpc", "grpcs", "http", "https") or not host or not port or _has_more(parts):
         raise InvalidArgument(f"invalid mesh address {address!r}: expected {FORMS}", {"address": address})
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return Target(address, name, secure=parts.scheme in ("https", "grpcs"), proxied=host not in LOOPBACK)
+    return DialTarget(address, name, secure=parts.scheme in ("https", "grpcs"), proxied=host not in LOOPBACK)
 
 
-def parse_all(addresses: str) -> tuple[Target, ...]:
+def parse_all(addresses: str) -> tuple[DialTarget, ...]:
     """Read the addresses of a mesh's gateways, parted by commas: any of them leads to the same sandboxes.
 
     Raises:
@@ -94,7 +94,7 @@ def configured_token(address: str, bearer_token: str | None) -> str | None:
     return next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
 
 
-def trusting(target: Target, ca_cert: str | Path | None) -> Target:
+def trusting(target: DialTarget, ca_cert: str | Path | None) -> DialTarget:
     """Add the certificates that the mesh's must be signed by: those of the file that is stated, or the environment's.
 
     Raises:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from sandmesh._calls.local_socket import Metadata
-from sandmesh._client.addresses import Target
+from sandmesh._client.addresses import DialTarget
 from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
@@ -86,7 +86,7 @@ class Stubs:
     With local sockets none is, and the channel with all its stubs would take as long to make as several calls.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: DialTarget) -> None:
         self._target = target
         self._channel: grpc.aio.Channel | None = None
         self._closed = False
@@ -150,7 +150,7 @@ class Stubs:
         return self._channel
 
 
-def _make_channel(target: Target) -> grpc.aio.Channel:
+def _make_channel(target: DialTarget) -> grpc.aio.Channel:
     """Make a channel; it connects at its first RPC and again whenever it broke."""
     options = (*_OPTIONS, ("grpc.enable_http_proxy", int(target.proxied)))
     if target.secure:

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from sandmesh._calls.multiplexer import CallMux, Stream
-from sandmesh._client.addresses import Target, configured, configured_token, new_call_seconds, parse_all, trusting
+from sandmesh._calls.multiplexer import CallMux, CallStream
+from sandmesh._client.addresses import DialTarget, configured, configured_token, new_call_seconds, parse_all, trusting
 from sandmesh._client.channel import make_metadata, may_repeat
 from sandmesh._client.diagnosis import diagnose
 from sandmesh._client.process_state import process
@@ -44,7 +44,7 @@ class Connection:
     Of several gateways one is used until it does not answer, then the next.
     """
 
-    def __init__(self, key: tuple[object, ...], targets: Sequence[Target], bearer_token: str | None) -> None:
+    def __init__(self, key: tuple[object, ...], targets: Sequence[DialTarget], bearer_token: str | None) -> None:
         self.loop = asyncio.get_running_loop()
         self.users = 0
         self.key = key
@@ -84,7 +84,7 @@ class Connection:
         """Whether its transport is open."""
         return self._usable.is_set()
 
-    async def open_bulk(self, busy: Callable[[], bool]) -> Stream:
+    async def open_bulk(self, busy: Callable[[], bool]) -> CallStream:
         """Open a stream as that of all calls, for one call of much data that must not delay the others.
 
         `busy` returns whether a response is awaited now.
@@ -142,7 +142,7 @@ class Connection:
         if len(self._targets) > 1 and transport is self._transport:
             self._replace()
 
-    async def _open_stream(self) -> Stream:
+    async def _open_stream(self) -> CallStream:
         if self._transport.carried_calls:
             self._move_on(self._transport)
         self._transport.carried_calls = True

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from sandmesh._client.addresses import CA_VARIABLE, Target
+from sandmesh._client.addresses import CA_VARIABLE, DialTarget
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -15,7 +15,7 @@ PROBE_SECONDS = 2.0
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
-async def diagnose(target: Target, detail: str) -> tuple[str, str] | None:
+async def diagnose(target: DialTarget, detail: str) -> tuple[str, str] | None:
     """Return what is wrong between this client and what listens at an address, and what to do; None if nothing listens.
 
     `detail` is gRPC's message.
@@ -36,7 +36,7 @@ async def diagnose(target: Target, detail: str) -> tuple[str, str] | None:
     return None
 
 
-async def _refused_certificate(target: Target) -> str | None:
+async def _refused_certificate(target: DialTarget) -> str | None:
     import ssl  # noqa: PLC0415 - few need it
 
     context = ssl.create_default_context(cadata=target.certificates.decode() if target.certificates else None)
@@ -49,7 +49,7 @@ async def _refused_certificate(target: Target) -> str | None:
     return None
 
 
-async def _without_tls(target: Target) -> tuple[str, str] | None:
+async def _without_tls(target: DialTarget) -> tuple[str, str] | None:
     import ssl  # noqa: PLC0415 - few need it
 
     context = ssl.create_default_context()
@@ -63,7 +63,7 @@ async def _without_tls(target: Target) -> tuple[str, str] | None:
     return f"what listens at {target.address} speaks TLS, and the address does not say so", fix
 
 
-async def _shake_hands(target: Target, context: SSLContext) -> None:
+async def _shake_hands(target: DialTarget, context: SSLContext) -> None:
     parts = urlsplit(f"//{target.name}")
     async with asyncio.timeout(PROBE_SECONDS):
         _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=context)

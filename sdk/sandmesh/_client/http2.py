@@ -56,7 +56,7 @@ class Http2Error(ValueError):
 
 
 @dataclass(frozen=True)
-class Status:
+class StreamStatus:
     """How the stream ended: gRPC's code and message, and the trailing metadata."""
 
     code: grpc.StatusCode
@@ -77,13 +77,13 @@ class Http2Stream:
         """Take the header fields of the request."""
         self.greeted = False
         """Whether the peer has shown that it speaks HTTP/2."""
-        self.status: Status | None = None
+        self.status: StreamStatus | None = None
         """How the stream ended."""
         self._fields = fields
         self._buffer = b""
         self._block: bytearray | None = None
         self._block_ends = False
-        self._messages = _Messages()
+        self._messages = _MessageCutter()
         self._sending = _Sending()
         self._answered = False
         self._received = 0
@@ -172,7 +172,7 @@ class Http2Stream:
             self._received = 0
         yield from self._messages.feed(_unpadded(payload) if flags & _PADDED else payload)
         if flags & _END_STREAM:
-            self.status = Status(grpc.StatusCode.INTERNAL, "the stream ended without a status")
+            self.status = StreamStatus(grpc.StatusCode.INTERNAL, "the stream ended without a status")
 
     def _take_headers(self, flags: int, stream: int, payload: bytes) -> None:
         if stream != _STREAM:
@@ -212,7 +212,7 @@ class Http2Stream:
     def _take_reset(self, flags: int, stream: int, payload: bytes) -> None:
         if stream == _STREAM:
             code = int.from_bytes(payload)
-            self.status = Status(grpc.StatusCode.UNAVAILABLE, f"the mesh reset the stream with code {code}")
+            self.status = StreamStatus(grpc.StatusCode.UNAVAILABLE, f"the mesh reset the stream with code {code}")
 
     def _take_settings(self, flags: int, stream: int, payload: bytes) -> None:
         self.greeted = True
@@ -237,7 +237,7 @@ class Http2Stream:
     def _take_goaway(self, flags: int, stream: int, payload: bytes) -> None:
         # A stream that was accepted goes on; there is no other.
         if int.from_bytes(payload[:4]) & MOST_WINDOW < _STREAM:
-            self.status = Status(grpc.StatusCode.UNAVAILABLE, "the mesh takes no further streams")
+            self.status = StreamStatus(grpc.StatusCode.UNAVAILABLE, "the mesh takes no further streams")
 
     def _take_update(self, flags: int, stream: int, payload: bytes) -> None:
         more = int.from_bytes(payload) & MOST_WINDOW
@@ -246,7 +246,7 @@ class Http2Stream:
         self._sending.widen(stream, more)
 
 
-class _Messages:
+class _MessageCutter:
     """Cuts messages out of the data of a stream."""
 
     def __init__(self) -> None:
@@ -344,21 +344,21 @@ def _length(data: bytes | bytearray) -> int:
     return int(length)
 
 
-def _refused(values: Mapping[str, str]) -> Status | None:
+def _refused(values: Mapping[str, str]) -> StreamStatus | None:
     """Return the status of a response that is not gRPC's."""
     found = values.get(":status", "")
     if "grpc-status" in values or (found == "200" and values.get("content-type", "").startswith("application/grpc")):
         return None
     code = _OF_HTTP.get(found, grpc.StatusCode.UNKNOWN)
-    return Status(code, f"what answers for the mesh is not gRPC: it says {found or 'nothing'} by HTTP")
+    return StreamStatus(code, f"what answers for the mesh is not gRPC: it says {found or 'nothing'} by HTTP")
 
 
-def _status(fields: hpack.Fields) -> Status:
+def _status(fields: hpack.Fields) -> StreamStatus:
     values = dict(fields)
     code = _CODES.get(values.get("grpc-status", ""), grpc.StatusCode.UNKNOWN)
     metadata = tuple((name, _value(name, value)) for name, value in fields if not name.startswith((":", "grpc-")))
     details = tuple((name, _value(name, value)) for name, value in fields if name.startswith("grpc-status-details"))
-    return Status(code, unquote(values.get("grpc-message", "")), metadata + details)
+    return StreamStatus(code, unquote(values.get("grpc-message", "")), metadata + details)
 
 
 def _value(name: str, value: str) -> str | bytes:

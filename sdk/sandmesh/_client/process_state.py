@@ -49,7 +49,7 @@ class Connected(Protocol):
         ...
 
 
-class Process:
+class ProcessState:
     """The state of one process. `inherited` is what a forked child got and must neither use nor destroy."""
 
     def __init__(self, inherited: object = None, *, poisoned: bool = False) -> None:
@@ -138,12 +138,12 @@ class Process:
         if self.connections:
             _wait_for_grpc()
 
-    def child(self) -> Process:
+    def child(self) -> ProcessState:
         """Return the initial state of a forked child."""
         if self._private is not None:
             self._private.disown()
         alive = len(self._suspended) < len(self.connections)
-        return Process((self, self._inherited), poisoned=alive or self._poisoned)
+        return ProcessState((self, self._inherited), poisoned=alive or self._poisoned)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -179,7 +179,7 @@ class _Holder:
     """Holds the one that is in force, because a fork puts another in its place."""
 
     def __init__(self) -> None:
-        self.process = Process()
+        self.process = ProcessState()
         self._registered = False
 
     def register(self) -> None:
@@ -212,7 +212,7 @@ _holder = _Holder()
 atexit.register(_holder.at_exit)
 
 
-def process() -> Process:
+def process() -> ProcessState:
     """Return this process's state."""
     _holder.register()
     return _holder.process

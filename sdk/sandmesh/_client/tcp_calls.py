@@ -17,10 +17,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from sandmesh._calls.local_socket import DirectStream, Metadata
-from sandmesh._client.addresses import Target
+from sandmesh._client.addresses import DialTarget
 from sandmesh._client.heartbeat import Heartbeat, silent
 from sandmesh._client.hpack import HpackError
-from sandmesh._client.http2 import Http2Error, Http2Stream, Status, is_plain
+from sandmesh._client.http2 import Http2Error, Http2Stream, StreamStatus, is_plain
 from sandmesh._client.tls_bytes import TlsBytes
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable
@@ -173,7 +173,7 @@ class TcpCallStream(DirectStream):
 
 
 async def connect(
-    target: Target, metadata: Metadata, busy: Callable[[], bool], on_silent: Callable[[], None]
+    target: DialTarget, metadata: Metadata, busy: Callable[[], bool], on_silent: Callable[[], None]
 ) -> TcpCallStream | None:
     """Connect to a gateway by TCP; return None where that fails: gRPC's own client can do more, and says why it cannot.
 
@@ -225,7 +225,7 @@ def _keep_alive(connection: socket.socket) -> None:
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _failure(status: Status) -> Exception | None:
+def _failure(status: StreamStatus) -> Exception | None:
     if status.code is grpc.StatusCode.OK:
         return None
     trailing = grpc.aio.Metadata(*status.metadata)

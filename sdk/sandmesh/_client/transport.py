@@ -10,9 +10,9 @@ import grpc
 from google.protobuf.message import Message
 
 from sandmesh._calls.local_socket import CallSocket, Metadata, connect
-from sandmesh._calls.multiplexer import Stream
+from sandmesh._calls.multiplexer import CallStream
 from sandmesh._client import tcp_calls
-from sandmesh._client.addresses import Target
+from sandmesh._client.addresses import DialTarget
 from sandmesh._client.channel import METHODS, Stubs
 from sandmesh._client.heartbeat import WatchedStream
 from sandmesh._client.unary_socket import LARGEST_REQUEST, UnarySocket
@@ -27,7 +27,7 @@ ChooseStream = Callable[[Stubs], "grpc.aio.UnaryStreamMultiCallable[Q, A]"]
 class Transport:
     """Sends RPCs to one gateway; it connects at the first one and again whenever it broke."""
 
-    def __init__(self, target: Target, metadata: Metadata) -> None:
+    def __init__(self, target: DialTarget, metadata: Metadata) -> None:
         self.carried_calls = False
         """Whether the stream of all calls was opened over it once: another one is due to a failure."""
         self._target = target
@@ -60,7 +60,7 @@ class Transport:
         """Send an RPC that is answered by a stream, and return its responses."""
         return choose(self._stubs)(request, metadata=self._metadata)
 
-    async def open_stream(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> Stream:
+    async def open_stream(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> CallStream:
         """Open the stream of all calls, on a connection of its own where that works: a call takes half the time then.
 
         `on_silent` is called where nothing is heard over TCP while `busy`.
@@ -70,7 +70,7 @@ class Transport:
             return direct or self._watched(busy, on_silent)
         return await self.open_bulk_stream(busy, on_silent)
 
-    async def open_bulk_stream(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> Stream:
+    async def open_bulk_stream(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> CallStream:
         """Open a stream for one call of much data: over TCP it shares gRPC's connection."""
         found = None if self._path is None else await connect(CallSocket, self._path, self._metadata)
         return found or self._watched(busy, on_silent)

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from sandmesh._calls.call import Order
-from sandmesh._calls.multiplexer import BROKEN, Stream
+from sandmesh._calls.multiplexer import BROKEN, CallStream
 from sandmesh._calls.short_call import read_facts
 from sandmesh._client.connection import Connection
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -32,7 +32,7 @@ LATE_START_SECONDS = (0.0, 0.1)
 """The delays of the attempts to cancel a call that may not have started yet."""
 
 
-class InputWindow:
+class TransferWindow:
     """The input of a call on its way: what the call has not acknowledged yet, at most a window."""
 
     def __init__(self, source: AsyncIterator[bytes] | None, changed: asyncio.Event) -> None:
@@ -93,7 +93,7 @@ class Transfer:
         self._consumed = 0
         self._reading = False
         self._work = asyncio.Event()
-        self.input = InputWindow(source, self._work)
+        self.input = TransferWindow(source, self._work)
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the call's output until its result.
@@ -193,7 +193,7 @@ class Transfer:
             stream.cancel()
             await asyncio.wait([writing])
 
-    async def _next(self, stream: Stream) -> object:
+    async def _next(self, stream: CallStream) -> object:
         self._reading = True
         try:
             return await stream.read()
@@ -201,7 +201,7 @@ class Transfer:
             # A slow reader must not make the mesh seem silent.
             self._reading = False
 
-    async def _write(self, stream: Stream) -> None:
+    async def _write(self, stream: CallStream) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader reports the reason
             await self._send(stream, self._first_frame())
             sent, acknowledged, cancelled = 0, self._last, False
@@ -221,7 +221,7 @@ class Transfer:
                 elif not self._work.is_set():
                     await self._work.wait()
 
-    async def _send(self, stream: Stream, frame: pb.CallFrame) -> None:
+    async def _send(self, stream: CallStream, frame: pb.CallFrame) -> None:
         frame.call_id = self._call_id
         await stream.write(pb.MultiplexRequest(frames=[frame]))
 

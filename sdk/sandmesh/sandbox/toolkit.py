@@ -14,7 +14,7 @@ from sandmesh.results import ToolResult
 from sandmesh.sandbox.reply_files import ReplyBox, ReplyFiles
 
 
-class ToolCaller(Protocol):
+class ToolRunner(Protocol):
     """The part of a sandbox that a toolkit uses."""
 
     @property
@@ -71,7 +71,7 @@ class Toolkit(_Schemas):
     """A list of schemas that a model's client takes as it is, and the dispatcher of the model's calls."""
 
     def __init__(
-        self, box: ToolCaller, form: str, listing: Mapping[str, Any], reply_characters: int = REPLY_CHARACTERS
+        self, box: ToolRunner, form: str, listing: Mapping[str, Any], reply_characters: int = REPLY_CHARACTERS
     ) -> None:
         """Build a toolkit from the result of `list_tools`.
 

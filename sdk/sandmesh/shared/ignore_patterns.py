@@ -15,7 +15,7 @@ _MOST, _LONGEST = 1000, 4096
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _IgnoreRule:
     pattern: re.Pattern[str]
     leaves_out: bool
     directories_only: bool
@@ -46,7 +46,7 @@ class IgnorePatterns:
         return False
 
 
-def _read(line: str) -> _Rule | None:
+def _read(line: str) -> _IgnoreRule | None:
     text = re.sub(r"(?<!\\) +$", "", line.rstrip("\r\n"))
     if not text or text.startswith("#"):
         return None
@@ -62,7 +62,7 @@ def _read(line: str) -> _Rule | None:
         pattern = re.compile(_translate(parts, anchored), re.DOTALL)
     except re.error:
         raise InvalidArgument(f"{line!r} is not a pattern of paths to exclude", {"argument": "exclude"}) from None
-    return _Rule(pattern, leaves_out, directories_only)
+    return _IgnoreRule(pattern, leaves_out, directories_only)
 
 
 def _translate(parts: list[str], anchored: bool) -> str:

@@ -16,21 +16,21 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sandmesh.api.agent.v1 import agent_pb2
-from sandmeshd.agent.calls.dispatcher import CallPolicy, Dispatcher, Identity, Retention, Tools
+from sandmeshd.agent.calls.dispatcher import AgentIdentity, CallPolicy, Dispatcher, Retention, Tools
 from sandmeshd.agent.calls.spill import Disk
 from sandmeshd.agent.link.link import serve_links
 from sandmeshd.agent.network.egress import Egress
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.namespaces import zygote_config
 from sandmeshd.agent.processes.programs import Programs
-from sandmeshd.agent.processes.spawner import Limits, Processes
+from sandmeshd.agent.processes.spawner import ProcessLimits, ProcessSpawner
 from sandmeshd.agent.python.cells import Cells
 from sandmeshd.agent.python.kernel_table import KernelTable
 from sandmeshd.agent.python.languages import open_language
 from sandmeshd.agent.startup.deferred import Deferred
 from sandmeshd.agent.startup.first_call import FirstCall
 from sandmeshd.agent.startup.first_tools import FirstTools
-from sandmeshd.agent.tools.shell import Shell
+from sandmeshd.agent.tools.shell import ShellCommands
 from sandmeshd.agent.userland.core import syscalls
 
 VERSION: Final = "0.1.0.dev0"
@@ -70,7 +70,7 @@ def configure_zygote(config: agent_pb2.AgentConfig, control: socket.socket) -> N
 @asynccontextmanager
 async def open_agent(
     config: agent_pb2.AgentConfig, control: socket.socket, memory: Memory
-) -> AsyncGenerator[Processes]:
+) -> AsyncGenerator[ProcessSpawner]:
     """Serve a sandbox whose zygote is at the other end of `control`. Yields its processes once the agent listens.
 
     Raises:
@@ -83,13 +83,13 @@ async def open_agent(
     own = os.geteuid()
     _touch_files_as(config.user_id)
     async with AsyncExitStack() as stack:
-        processes = Processes(control, _limits(config))
+        processes = ProcessSpawner(control, _limits(config))
         stack.callback(processes.close)
         kernels = _kernels(stack, config, processes, memory)
         programs = Programs(processes, config.workspace, environment, memory)
         stack.callback(programs.close)
         imported: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        dispatcher = _dispatcher(config, _tools(stack, config, kernels, Shell(programs), processes, imported))
+        dispatcher = _dispatcher(config, _tools(stack, config, kernels, ShellCommands(programs), processes, imported))
         dispatcher.record = config.record
         stack.push_async_callback(dispatcher.close)
         first_call = FirstCall(dispatcher, kernels.default)
@@ -123,12 +123,12 @@ def _open_to_node() -> Generator[None]:
         os.umask(before)
 
 
-def _limits(config: agent_pb2.AgentConfig) -> Limits:
+def _limits(config: agent_pb2.AgentConfig) -> ProcessLimits:
     # In a container the runtime limits them, unless the driver configures otherwise.
     processes = config.max_processes or (0 if config.user_id else _MAX_PROCESSES)
     descriptors = _part_of(resource.RLIMIT_NOFILE, _MOST_DESCRIPTORS)
     signals = _part_of(resource.RLIMIT_SIGPENDING, _MOST_SIGNALS)
-    return Limits(processes, config.max_file_bytes, config.user_id, descriptors, signals)
+    return ProcessLimits(processes, config.max_file_bytes, config.user_id, descriptors, signals)
 
 
 def _part_of(rlimit: int, most: int) -> int:
@@ -140,7 +140,7 @@ def _part_of(rlimit: int, most: int) -> int:
 def _dispatcher(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Dispatcher:
     kernel = os.uname()
     seen = f"{kernel.sysname} {kernel.release} {kernel.version}"
-    identity = Identity(config.sandbox_id, config.agent_token, VERSION, seen)
+    identity = AgentIdentity(config.sandbox_id, config.agent_token, VERSION, seen)
     has_ttl = config.HasField("finished_call_ttl")
     retention = Retention(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if has_ttl else Retention()
     max_seconds = config.call_timeout.ToNanoseconds() / 1e9 if config.HasField("call_timeout") else None
@@ -148,7 +148,9 @@ def _dispatcher(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Di
     return Dispatcher(identity, config.fencing_token, tools, policy)
 
 
-def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Processes, memory: Memory) -> KernelTable:
+def _kernels(
+    stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: ProcessSpawner, memory: Memory
+) -> KernelTable:
     """Start the default kernel; others start on request."""
 
     def make(language: str, cwd: str) -> Cells:
@@ -167,8 +169,8 @@ def _tools(
     stack: AsyncExitStack,
     config: agent_pb2.AgentConfig,
     kernels: KernelTable,
-    shell: Shell,
-    processes: Processes,
+    shell: ShellCommands,
+    processes: ProcessSpawner,
     imported: asyncio.Future[None],
 ) -> Callable[[], Tools]:
     """Return what makes the tools, at the first call or once they are imported: in steps in a thread, if need be.
@@ -235,7 +237,7 @@ def _relieve_collector() -> None:
     gc.set_threshold(20_000, 50, 100)
 
 
-def _browser(processes: Processes, config: agent_pb2.AgentConfig, ports: Any) -> Any:
+def _browser(processes: ProcessSpawner, config: agent_pb2.AgentConfig, ports: Any) -> Any:
     if "browser" not in config.tool_groups:
         return None
     browser = import_module("sandmeshd.agent.tools.browser.tools").make_browser(processes, config)
@@ -243,7 +245,7 @@ def _browser(processes: Processes, config: agent_pb2.AgentConfig, ports: Any) ->
     return browser
 
 
-def _training(processes: Processes, config: agent_pb2.AgentConfig, memory: Memory) -> Any:
+def _training(processes: ProcessSpawner, config: agent_pb2.AgentConfig, memory: Memory) -> Any:
     if "training" not in config.tool_groups:
         return None
     return import_module("sandmeshd.agent.tools.training.tools").make_training(processes, config, memory)

@@ -63,7 +63,7 @@ def main() -> None:
     service = import_module("sandmeshd.agent.boot.service")
     gc.enable()
     memory, life = int(options.get("--memory-fd", -1)), int(options.get("--life-fd", -1))
-    descriptors = service.Descriptors(int(options["--config-fd"]), int(options["--ready-fd"]), memory, life)
+    descriptors = service.AgentDescriptors(int(options["--config-fd"]), int(options["--ready-fd"]), memory, life)
     code: int = service.serve(descriptors, control, zygote_configured=configured, account=account)
     sys.stderr.flush()
     # The end of PID 1 ends all processes: worker threads are not waited for.
@@ -74,7 +74,7 @@ def _enter_image(options: dict[str, str], cgroup_fds: list[int]) -> tuple[Any, A
     """Fork the process that becomes the zygote in an image, and become user code's account."""
     entry: Any = import_module("sandmeshd.agent.boot.image.entry")
     try:
-        image = entry.Entry(options["--image"])
+        image = entry.ImageEntry(options["--image"])
         account = image.account()
         control = fork_zygote(cgroup_fds, account=account, processes=image.processes)
         entry.become(account)

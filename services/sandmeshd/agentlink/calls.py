@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import from_detail
-from sandmeshd.agentlink.link import AgentLink, Channel
+from sandmeshd.agentlink.link import AgentLink, LinkChannel
 
 
 class AgentCall:
@@ -24,7 +24,7 @@ class AgentCall:
         self.acknowledged_input = 0
         """The sequence up to which the sandbox has the input."""
         self._link = link
-        self._channel = Channel(link)
+        self._channel = LinkChannel(link)
 
     def start(self, sandbox_id: str, tool: str, arguments: Mapping[str, object], **envelope: Any) -> None:
         """Start it; `envelope` has further fields of CallStart."""

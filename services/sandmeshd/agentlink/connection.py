@@ -11,7 +11,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost, SandmeshError
 from sandmeshd.agentlink.addresses import read_address
-from sandmeshd.agentlink.link import AgentLink, Channel, request
+from sandmeshd.agentlink.link import AgentLink, LinkChannel, request
 from sandmeshd.agentlink.websocket import open_websocket
 
 TIMEOUT_SECONDS = 5.0
@@ -92,14 +92,14 @@ async def installing_token(
             link = await _greeted(sandbox, stack, TIMEOUT_SECONDS)
         else:
             stack.callback(link.close, now=True)
-        channel = Channel(link)
+        channel = LinkChannel(link)
         channel.send(renewed)
         yield
         if kept:
             if await _is_answered(channel, link):
                 return
             link = await _greeted(sandbox, stack, REDIAL_SECONDS)
-            channel = Channel(link)
+            channel = LinkChannel(link)
             # An agent that took it before takes it again.
             channel.send(renewed)
         with _lost(sandbox):
@@ -117,7 +117,7 @@ async def _greeted(sandbox: pb.RuntimeSandbox, stack: AsyncExitStack, timeout: f
             return link
 
 
-async def _is_answered(channel: Channel, link: AgentLink) -> bool:
+async def _is_answered(channel: LinkChannel, link: AgentLink) -> bool:
     """Wait a moment for the answer on a link that was quiet for long; end the link where none comes.
 
     Raises:

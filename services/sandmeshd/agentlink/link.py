@@ -17,7 +17,7 @@ from sandmesh.errors import DeadlineExceeded, ProtocolMismatch, SandboxLost, San
 from sandmesh.shared import frames
 
 
-class Subscriber(Protocol):
+class ChannelSubscriber(Protocol):
     """Receives what the agent sends on a channel."""
 
     def on_frame(self, frame: pb.FromAgent) -> None:
@@ -50,11 +50,11 @@ class AgentLink(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the transport is closed."""
         self._on_closed = on_closed
-        self.heartbeat = Heartbeat(self, silence, is_excused)
+        self.heartbeat = AgentHeartbeat(self, silence, is_excused)
         """What finds out that the agent is dead."""
         self._transport: asyncio.Transport | None = None
         self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
-        self._subscribers: dict[int, Subscriber] = {}
+        self._subscribers: dict[int, ChannelSubscriber] = {}
         self._last_channel = 0
         self._writable = asyncio.Event()
         self._writable.set()
@@ -123,7 +123,7 @@ class AgentLink(asyncio.Protocol):
             detail = {"detail": f"no hello within {timeout:g} s"}
             raise SandboxLost(f"the agent of {self.sandbox_id} does not answer", detail) from None
 
-    def attach(self, subscriber: Subscriber, channel: int | None = None) -> int:
+    def attach(self, subscriber: ChannelSubscriber, channel: int | None = None) -> int:
         """Deliver what comes on a channel, by default a new one, to a subscriber; return the channel."""
         heartbeat = self.heartbeat
         heartbeat.busy = True
@@ -206,7 +206,7 @@ class AgentLink(asyncio.Protocol):
             self.heartbeat.start()
 
 
-class Heartbeat:
+class AgentHeartbeat:
     """Pings an agent that sends nothing while something is awaited of it, and gives it up in the end.
 
     It rests while nothing is: of most links of a mesh nothing is awaited most of the time.
@@ -275,7 +275,7 @@ class Heartbeat:
         self._timer = loop.call_later(silence / 4, self._check, silence)
 
 
-class Channel:
+class LinkChannel:
     """A channel of a link whose frames are awaited one by one; egress has the number 0."""
 
     def __init__(self, link: AgentLink, number: int | None = None) -> None:
@@ -324,7 +324,7 @@ async def request(link: AgentLink, frame: pb.ToAgent, timeout: float) -> pb.From
         SandboxLost: The link broke.
         DeadlineExceeded: There was no response in time.
     """
-    channel = Channel(link)
+    channel = LinkChannel(link)
     try:
         channel.send(frame)
         async with asyncio.timeout(timeout):

@@ -21,14 +21,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
 @dataclass(frozen=True)
-class Kept:
+class WarmLink:
     """A sandbox as it was made, which nobody had since, and the open link to its agent."""
 
     sandbox: pb.RuntimeSandbox
     link: AgentLink
 
 
-class Waiting:
+class WaitingLink:
     """A link a sandbox, until it is taken or the sandbox goes."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Waiting:
             self.drop(sandbox.sandbox_id)
             self._held[sandbox.sandbox_id] = _Held(sandbox)
 
-    def take(self, sandbox_id: str) -> Kept | None:
+    def take(self, sandbox_id: str) -> WarmLink | None:
         """Return a sandbox with its link, which the caller closes; None where none is open.
 
         One to an agent elsewhere may lead nowhere although it is open: its machine went away, or something between
@@ -52,7 +52,7 @@ class Waiting:
         held.task.cancel()
         if held.link is None or not held.link.open:
             return None
-        return Kept(held.sandbox, held.link)
+        return WarmLink(held.sandbox, held.link)
 
     def drop(self, sandbox_id: str) -> None:
         """Close the link to a sandbox, where there is one."""

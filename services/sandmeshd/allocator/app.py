@@ -12,10 +12,10 @@ from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
 from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.claims.claims import Claims
 from sandmeshd.allocator.claims.pools import Pools
-from sandmeshd.allocator.claims.starter import Starter
+from sandmeshd.allocator.claims.starter import ClaimStarter
 from sandmeshd.allocator.maintenance.deletions import Deletions
 from sandmeshd.allocator.maintenance.evacuation import Evacuation
-from sandmeshd.allocator.maintenance.health import MeshHealth
+from sandmeshd.allocator.maintenance.health import HealthReporter
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
 from sandmeshd.allocator.maintenance.node_watch import NodeWatch
 from sandmeshd.allocator.maintenance.reconciler import Reconciler
@@ -75,7 +75,7 @@ async def open_allocator(
     recovery = Recovery(settings, store, maintenance, nodes)
     reconciler = Reconciler(store, records, maintenance, recovery)
     event_log = EventLog(store, settings.event_poll_seconds)
-    starter = Starter(settings, records, nodes, tasks, store.mesh_id)
+    starter = ClaimStarter(settings, records, nodes, tasks, store.mesh_id)
     pause = PauseControl(records, nodes, store.notifications)
     sweep_once = partial(_sweep_once, maintenance, nodes, starter, lambda idle: tasks.attempt(pause.pause_idle(idle)))
     await _recover(recovery, nodes, sweep_once)
@@ -96,7 +96,7 @@ async def open_allocator(
         evacuation=Evacuation(store, records, filling),
         logs=SandboxLogs(nodes),
         snapshots=snapshots,
-        health=MeshHealth(store, monitor, nodes),
+        health=HealthReporter(store, monitor, nodes),
         nodes=nodes,
         pool_subscribers=pools.subscribers,
         rounds=tasks.rounds,
@@ -155,7 +155,7 @@ async def _recover(recovery: Recovery, nodes: Nodes, sweep_once: SweepOnce) -> N
 
 
 async def _sweep_once(
-    maintenance: MaintenanceStore, nodes: Nodes, starter: Starter, pause_idle: Callable[[Sequence[str]], object]
+    maintenance: MaintenanceStore, nodes: Nodes, starter: ClaimStarter, pause_idle: Callable[[Sequence[str]], object]
 ) -> float | None:
     """Return in how many seconds there is something to sweep again; None: nothing is known yet."""
     while True:

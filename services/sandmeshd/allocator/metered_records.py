@@ -11,7 +11,7 @@ from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore, 
 from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.records.record_reader import RecordReader
 from sandmeshd.allocator.records.record_store import Claim, RecordStore, Reply
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, UsageGauges
 from sandmeshd.store import Store
@@ -49,7 +49,7 @@ class MeteredRecordStore(RecordStore):
         self._start_times[sandbox_id] = time.monotonic()
         return await super().started(sandbox_id)
 
-    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, Record]:
+    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, RecordState]:
         """Count a sandbox that is ready."""
         began = self._start_times.pop(sandbox_id, None)
         done, record = await super().ready(sandbox_id, access)

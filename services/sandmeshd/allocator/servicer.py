@@ -15,20 +15,20 @@ from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
 from sandmeshd.allocator.claims.claims import Claims
 from sandmeshd.allocator.claims.pool_subscribers import PoolSubscribers
 from sandmeshd.allocator.maintenance.evacuation import Evacuation
-from sandmeshd.allocator.maintenance.health import MeshHealth
+from sandmeshd.allocator.maintenance.health import HealthReporter
 from sandmeshd.allocator.maintenance.sweep import MeshSweep
 from sandmeshd.allocator.network.control import NetworkControl
 from sandmeshd.allocator.network.servicer import NetworkServicer
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
-from sandmeshd.allocator.nodes.servicer import TemplateServicer
+from sandmeshd.allocator.nodes.servicer import NodeTemplateServicer
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.pauses.control import PauseControl
 from sandmeshd.allocator.pauses.servicer import PauseServicer
 from sandmeshd.allocator.records.event_log import EventLog
 from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_gone, is_owned, not_found
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.allocator.records.records import Record, timestamp
+from sandmeshd.allocator.records.records import RecordState, timestamp
 from sandmeshd.allocator.rounds import Rounds
 from sandmeshd.allocator.secrets.servicer import SecretServicer
 from sandmeshd.allocator.settings import AllocatorSettings
@@ -53,7 +53,7 @@ class Components:
     evacuation: Evacuation
     logs: SandboxLogs
     snapshots: NodeSnapshots
-    health: MeshHealth
+    health: HealthReporter
     nodes: Nodes
     pool_subscribers: PoolSubscribers
     rounds: Rounds
@@ -64,7 +64,7 @@ def _ready_seconds(remaining: float | None) -> float | None:
     return None if remaining is None else max(0.0, remaining - min(_RESPONSE_SECONDS, remaining / 4))
 
 
-class SandboxServicer(NetworkServicer, PauseServicer, TemplateServicer, sandbox_pb2_grpc.SandboxServiceServicer):
+class SandboxServicer(NetworkServicer, PauseServicer, NodeTemplateServicer, sandbox_pb2_grpc.SandboxServiceServicer):
     """Serve the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
     def __init__(
@@ -72,7 +72,7 @@ class SandboxServicer(NetworkServicer, PauseServicer, TemplateServicer, sandbox_
     ) -> None:
         NetworkServicer.__init__(self, records, NetworkControl(components.nodes))
         PauseServicer.__init__(self, records, components.pause)
-        TemplateServicer.__init__(self, components.nodes)
+        NodeTemplateServicer.__init__(self, components.nodes)
         self._settings = settings
         self._components = components
         self.evacuation = components.evacuation
@@ -253,7 +253,7 @@ def _ttl_us(request: pb.ClaimSandboxRequest | pb.RenewLeaseRequest, settings: Al
     return microseconds
 
 
-def _check_reachable(record: Record) -> None:
+def _check_reachable(record: RecordState) -> None:
     if record.state == "READY":
         return
     if record.state in ("STOPPING", "LOST", "FAILED"):

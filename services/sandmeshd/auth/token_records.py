@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.token.v1 import token_pb2 as pb
 from sandmesh.errors import InvalidArgument, PermissionDenied, SandboxNotFound, SandmeshError
-from sandmeshd.auth.token_secret import Secret
+from sandmeshd.auth.token_secret import TokenSecret
 from sandmeshd.store import Store
 
 KEPT_US = 30 * 86400 * 1_000_000
@@ -46,7 +46,7 @@ class TokenRecords:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def create(self, secret: Secret, token: pb.Token, ttl_us: int, within: str = "") -> TokenRecord | None:
+    async def create(self, secret: TokenSecret, token: pb.Token, ttl_us: int, within: str = "") -> TokenRecord | None:
         """Create a record; return None where a token in force has the name. `within` limits it to a project.
 
         Raises:

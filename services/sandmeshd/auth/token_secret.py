@@ -18,7 +18,7 @@ _E2B_FORM = re.compile(r"e2b_([0-9a-f]{16})([0-9a-f]{24})")
 
 
 @dataclass(frozen=True)
-class Secret:
+class TokenSecret:
     """A token's id and what proves it."""
 
     token_id: str
@@ -41,23 +41,23 @@ class Secret:
         return hmac.compare_digest(self.digest(), digest)
 
 
-def new_secret() -> Secret:
+def new_secret() -> TokenSecret:
     """Make one."""
-    return Secret(_letters(10), _letters(32))
+    return TokenSecret(_letters(10), _letters(32))
 
 
-def new_e2b_secret() -> Secret:
+def new_e2b_secret() -> TokenSecret:
     """Make one in the form of E2B's keys."""
-    return Secret(secrets.token_hex(8), secrets.token_hex(12), is_e2b=True)
+    return TokenSecret(secrets.token_hex(8), secrets.token_hex(12), is_e2b=True)
 
 
-def read_secret(text: str) -> Secret | None:
+def read_secret(text: str) -> TokenSecret | None:
     """Read what a client shows, or give None where it has another form."""
     found = _FORM.fullmatch(text)
     if found:
-        return Secret(found[1], found[2])
+        return TokenSecret(found[1], found[2])
     found = _E2B_FORM.fullmatch(text)
-    return Secret(found[1], found[2], is_e2b=True) if found else None
+    return TokenSecret(found[1], found[2], is_e2b=True) if found else None
 
 
 def _letters(size: int) -> str:

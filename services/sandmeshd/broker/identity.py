@@ -14,7 +14,7 @@ _LONGEST = 255
 
 
 @dataclass(frozen=True)
-class Identity:
+class SessionIdentity:
     """The ids of one session, as their user chose them."""
 
     user_id: str
@@ -33,7 +33,7 @@ class Identity:
         return user_key(self.user_id)
 
 
-def identity(user_id: str, session_id: str) -> Identity:
+def identity(user_id: str, session_id: str) -> SessionIdentity:
     """Check ids and return the identity that they name; an empty one is generated, so that nobody else can name it.
 
     The user of a caller that is a user is that one.
@@ -47,7 +47,7 @@ def identity(user_id: str, session_id: str) -> Identity:
             raise InvalidArgument(f"{field} has at most {_LONGEST} characters", {"field": field})
     named = bool(user_id and session_id) and not user_id.startswith(ANONYMOUS)
     user_id = acting_user(user_id)
-    return Identity(user_id or _made_up(ANONYMOUS), session_id or _made_up("session-"), named)
+    return SessionIdentity(user_id or _made_up(ANONYMOUS), session_id or _made_up("session-"), named)
 
 
 def _made_up(prefix: str) -> str:

@@ -11,7 +11,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxNotFound
 from sandmesh.shared.wire_errors import translated
-from sandmeshd.broker.identity import Identity
+from sandmeshd.broker.identity import SessionIdentity
 
 _HELD = {
     sandbox_pb2.SANDBOX_STATE_PENDING,
@@ -28,7 +28,9 @@ class Leases:
     def __init__(self, sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub) -> None:
         self._sandboxes = sandboxes
 
-    async def claim(self, who: Identity, slot: pb.SlotSpec, timeout: float | None) -> sandbox_pb2.ClaimSandboxResponse:
+    async def claim(
+        self, who: SessionIdentity, slot: pb.SlotSpec, timeout: float | None
+    ) -> sandbox_pb2.ClaimSandboxResponse:
         """Claim one slot."""
         request = sandbox_pb2.ClaimSandboxRequest(
             spec=slot.spec,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmeshd.auth.projects import Projects
-from sandmeshd.broker.identity import Identity
+from sandmeshd.broker.identity import SessionIdentity
 from sandmeshd.store import Store
 
 
@@ -15,7 +15,7 @@ from sandmeshd.store import Store
 class SessionRecord:
     """A session's record: whether this request `created` it, and when it was opened by the store's clock."""
 
-    identity: Identity
+    identity: SessionIdentity
     created_us: int
     created: bool = False
     opened_us: int = 0
@@ -35,7 +35,7 @@ class SessionRecords:
         self.projects = Projects(store)
         """The projects of the sessions' users."""
 
-    async def open(self, who: Identity) -> SessionRecord:
+    async def open(self, who: SessionIdentity) -> SessionRecord:
         """Create the record or find it; `created` tells which."""
         arguments = {
             "session": who.session_key,
@@ -47,14 +47,14 @@ class SessionRecords:
         created, created_us, opened_us = await self._store.run("session_open", arguments)
         return SessionRecord(who, int(created_us), bool(created), int(opened_us))
 
-    async def read(self, who: Identity, keep: bool = False) -> SessionRecord | None:
+    async def read(self, who: SessionIdentity, keep: bool = False) -> SessionRecord | None:
         """Read the record, or None where it does not exist; `keep` extends its retention."""
         keep_seconds = self._retention_seconds if keep else 0
         arguments = {"session": who.session_key, "user_key": who.user_key, "keep_seconds": keep_seconds}
         found = await self._store.run("session_keep", arguments)
         return SessionRecord(who, int(found[2])) if found else None
 
-    async def close(self, who: Identity) -> None:
+    async def close(self, who: SessionIdentity) -> None:
         """Delete the record, unless the session holds sandboxes again."""
         await self._store.run("session_close", {"session": who.session_key, "user_key": who.user_key})
 
@@ -63,4 +63,4 @@ class SessionRecords:
         arguments = {"user_key": user_key, "after": after, "limit": limit}
         flat = await self._store.run("session_list", arguments)
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        return [SessionRecord(Identity(user_id, name.decode()), int(created)) for _, name, created in rows]
+        return [SessionRecord(SessionIdentity(user_id, name.decode()), int(created)) for _, name, created in rows]

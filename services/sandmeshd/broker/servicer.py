@@ -14,7 +14,7 @@ from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmesh.errors import InvalidArgument, SandmeshError, SessionNotFound
 from sandmeshd.auth.principal import acting_user, user_key
-from sandmeshd.broker.identity import Identity, identity
+from sandmeshd.broker.identity import SessionIdentity, identity
 from sandmeshd.broker.leases import Leases
 from sandmeshd.broker.records import SessionRecord, SessionRecords
 from sandmeshd.broker.session_claims import SessionClaims
@@ -126,7 +126,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def _session(
         self, record: SessionRecord, sandboxes: Sequence[sandbox_pb2.Sandbox] | None = None
     ) -> pb.Session:
-        who: Identity = record.identity
+        who: SessionIdentity = record.identity
         if sandboxes is None:
             sandboxes = await self._leases.of_session(who.session_key)
         return pb.Session(

@@ -9,7 +9,7 @@ from typing import cast
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.errors import SandmeshError
-from sandmeshd.broker.identity import Identity
+from sandmeshd.broker.identity import SessionIdentity
 from sandmeshd.broker.leases import Leases
 from sandmeshd.broker.records import SessionRecord, SessionRecords
 
@@ -17,7 +17,7 @@ from sandmeshd.broker.records import SessionRecord, SessionRecords
 class SessionClaims:
     """The claims of a request, and which of them created a sandbox."""
 
-    def __init__(self, leases: Leases, records: SessionRecords, who: Identity) -> None:
+    def __init__(self, leases: Leases, records: SessionRecords, who: SessionIdentity) -> None:
         self._leases = leases
         self._who = who
         self._records = records

@@ -18,7 +18,7 @@ from sandmeshd.cli.terminal.output import print_json
 
 if TYPE_CHECKING:
     from sandmeshd.images.builds.context import Context
-    from sandmeshd.images.builds.options import BuildOptions, Secret
+    from sandmeshd.images.builds.options import ImageBuildOptions, MountedSecret
 
 
 @dataclass(frozen=True)
@@ -113,17 +113,17 @@ def _print_output(line: str) -> None:
     typer.echo(f"  | {line}", err=True)
 
 
-def _read(directory: str, options: ImageOptions) -> BuildOptions:
+def _read(directory: str, options: ImageOptions) -> ImageBuildOptions:
     from sandmeshd.images.builds.context import Context  # noqa: PLC0415 - as above
     from sandmeshd.images.builds.ignore import read_ignore  # noqa: PLC0415
-    from sandmeshd.images.builds.options import BuildOptions  # noqa: PLC0415
+    from sandmeshd.images.builds.options import ImageBuildOptions  # noqa: PLC0415
 
     folder = Path(directory)
     if not folder.is_dir():
         raise InvalidArgument(f"{directory} is not a directory: name the one that the Dockerfile copies from")
     file = None if options.file == "-" else Path(options.file) if options.file else folder / "Dockerfile"
     network = tuple(options.network or ("packages",))
-    return BuildOptions(
+    return ImageBuildOptions(
         dockerfile=_read_dockerfile(file),
         context=Context(folder.absolute(), read_ignore(folder, file)),
         contexts=dict(_contexts(options.build_context or [])),
@@ -163,8 +163,8 @@ def _arguments(texts: list[str]) -> Iterator[tuple[str, str]]:
             yield name, value if equals else os.environ[name]
 
 
-def _secrets(texts: list[str]) -> Iterator[tuple[str, Secret]]:
-    from sandmeshd.images.builds.options import Secret  # noqa: PLC0415 - as above
+def _secrets(texts: list[str]) -> Iterator[tuple[str, MountedSecret]]:
+    from sandmeshd.images.builds.options import MountedSecret  # noqa: PLC0415 - as above
 
     for text in texts:
         pairs = (part.partition("=") for part in text.split(","))
@@ -177,4 +177,4 @@ def _secrets(texts: list[str]) -> Iterator[tuple[str, Secret]]:
             value = Path(source).expanduser().read_bytes() if source else os.environb[variable.encode()]
         except OSError as error:
             raise InvalidArgument(f"the secret {name}: {source}: {error.strerror}") from None
-        yield name, Secret(value.decode(errors="surrogateescape"))
+        yield name, MountedSecret(value.decode(errors="surrogateescape"))

@@ -25,7 +25,7 @@ from sandmeshd.cli.terminal.single_command import UNDERSCORES
 from sandmeshd.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
-    from sandmeshd.facades.mcp import AdapterSettings, HttpSettings
+    from sandmeshd.facades.mcp import AdapterSettings, McpHttpSettings
 
 INSTALL = 'pip install "sandmesh[mcp]"'
 
@@ -120,11 +120,11 @@ class HttpOptions:
         ),
     ] = 1 << 20
 
-    def settings(self) -> HttpSettings:
+    def settings(self) -> McpHttpSettings:
         """Return the options as settings."""
-        from sandmeshd.facades.mcp import HttpSettings  # noqa: PLC0415 - as above
+        from sandmeshd.facades.mcp import McpHttpSettings  # noqa: PLC0415 - as above
 
-        return HttpSettings(
+        return McpHttpSettings(
             listen=tuple(self.listen or ("127.0.0.1:8580",)),
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
@@ -160,7 +160,7 @@ def serve(
     run_service(_serve_http(settings, http_settings))
 
 
-async def _serve_http(adapter: AdapterSettings, http: HttpSettings) -> None:
+async def _serve_http(adapter: AdapterSettings, http: McpHttpSettings) -> None:
     from sandmeshd.facades.mcp.http import open_http_adapter  # noqa: PLC0415 - as above
 
     async with open_http_adapter(adapter, http) as urls:

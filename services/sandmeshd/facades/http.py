@@ -24,7 +24,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 GRACE_SECONDS = 1
 
 
-class HttpSettings(BaseModel):
+class HttpListenSettings(BaseModel):
     """Where a facade listens for HTTP, and who may use it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -51,7 +51,7 @@ class HttpSettings(BaseModel):
     """Origins of web pages that may use it, as https://host; those of its own addresses may."""
 
     @model_validator(mode="after")
-    def _both_of_tls(self) -> HttpSettings:
+    def _both_of_tls(self) -> HttpListenSettings:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("give tls_cert and tls_key, or neither")
         return self
@@ -117,7 +117,7 @@ class HostCheck:
     A page of another site could otherwise reach a loopback address through a browser, by a name that it points there.
     """
 
-    def __init__(self, settings: HttpSettings, bound: Sequence[str]) -> None:
+    def __init__(self, settings: HttpListenSettings, bound: Sequence[str]) -> None:
         ports = {address.rpartition(":")[2] for address in bound}
         loopback = {f"{host}:{port}" for host in LOOPBACK for port in ports}
         self._hosts = {*bound, *loopback, *settings.allowed_hosts}
@@ -164,7 +164,7 @@ def bearer_token(request: Request) -> str | None:
     return token.strip() or None if kind.lower() == "bearer" else None
 
 
-class _Server(uvicorn.Server):
+class _SignallessServer(uvicorn.Server):
     """A server that leaves signals to whoever runs it."""
 
     @contextmanager
@@ -175,7 +175,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serve_http(
-    name: str, settings: HttpSettings, application: ASGIApp, refuse: Callable[[int, str], Response]
+    name: str, settings: HttpListenSettings, application: ASGIApp, refuse: Callable[[int, str], Response]
 ) -> AsyncGenerator[tuple[str, ...]]:
     """Serve a facade behind the front until the block ends. Yields the URLs of its addresses.
 
@@ -190,7 +190,7 @@ async def serve_http(
         sockets = [stack.enter_context(bind(address)) for address in settings.listen]
         bound = [socket_address(one) for one in sockets]
         front = HttpFront(name, application, HostCheck(settings, bound), refuse)
-        server = _Server(_configuration(front, settings))
+        server = _SignallessServer(_configuration(front, settings))
         serving = asyncio.create_task(server.serve(sockets), name="sandmesh-facade-http")
         scheme = "http" if settings.tls_cert is None else "https"
         try:
@@ -200,7 +200,7 @@ async def serve_http(
             await serving
 
 
-def _configuration(application: ASGIApp, settings: HttpSettings) -> uvicorn.Config:
+def _configuration(application: ASGIApp, settings: HttpListenSettings) -> uvicorn.Config:
     configuration = uvicorn.Config(
         application,
         log_config=None,

@@ -37,7 +37,7 @@ from sandmeshd.gateway.door.local_sockets import open_local_sockets
 from sandmeshd.gateway.door.unary_socket import unary_sockets
 from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.ports import open_ports
-from sandmeshd.gateway.ports.authority import Authority
+from sandmeshd.gateway.ports.authority import UrlAuthority
 from sandmeshd.gateway.routes.activity import Activity
 from sandmeshd.gateway.routes.call_meters import CallQuotas
 from sandmeshd.gateway.routes.routes import Routes
@@ -47,7 +47,7 @@ from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener, ope
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.observation import observed
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 from sandmeshd.runtime.rpc.tls import ServerTls
 
 
@@ -102,7 +102,7 @@ async def open_gateway(
         trail = await stack.enter_async_context(open_trail(settings, audit_pb2_grpc.AuditServiceStub(allocator)))
         calls = Calls(settings, routes, trail.probed)
         services = [
-            Registration(NAME, lambda server: server.add_generic_rpc_handlers((handlers(calls),))),
+            ServiceRegistration(NAME, lambda server: server.add_generic_rpc_handlers((handlers(calls),))),
             *(forwarded(service, channel, _observers(routes, tokens), trail.recorded) for service, channel in owners),
         ]
         closed = Closed(closed_to_users(public), closed_to_projects(public), changing(public), without_sandbox(public))
@@ -115,7 +115,7 @@ async def open_gateway(
         stack.push_async_callback(_cancel, asyncio.create_task(routes.quotas.report_forever()))
         listener = await stack.enter_async_context(open_listener(_addresses(settings), _certificate(settings)))
         listener.add(metrics_page(measured))
-        authority = Authority(quotas, tokens, settings.connect_timeout_seconds)
+        authority = UrlAuthority(quotas, tokens, settings.connect_timeout_seconds)
         ports = open_ports(settings, routes, listener, activity.holding, trail.recorded, authority)
         services.append(await stack.enter_async_context(ports))
         tls, shared = _tls(settings), settings.share_ports

@@ -16,7 +16,7 @@ from typing import Final
 from sandmesh.errors import InvalidArgument
 from sandmeshd.images.documents import LARGEST_DOCUMENT, Descriptor
 from sandmeshd.images.file_locks import locked
-from sandmeshd.images.sources.source import Source
+from sandmeshd.images.sources.source import RepositorySource
 
 _CHUNK: Final = 1 << 20
 
@@ -54,7 +54,7 @@ class Blobs:
             fresh.write_bytes(data)
             fresh.rename(self.path(digest))
 
-    async def fetch_document(self, source: Source, blob: Descriptor) -> bytes:
+    async def fetch_document(self, source: RepositorySource, blob: Descriptor) -> bytes:
         """Return a document, from here or else from its source.
 
         Raises:
@@ -66,7 +66,7 @@ class Blobs:
         return await asyncio.to_thread(self.path(blob.digest).read_bytes)
 
     async def fetch(
-        self, source: Source, blob: Descriptor, progress: Callable[[int], None] = lambda size: None
+        self, source: RepositorySource, blob: Descriptor, progress: Callable[[int], None] = lambda size: None
     ) -> None:
         """Download a blob unless it is here; one process does it, the others wait. `progress` gets its bytes so far.
 
@@ -88,7 +88,9 @@ class Blobs:
                 raise _wrong(blob.digest, found)
             await asyncio.to_thread(partial.rename, target)
 
-    async def _download(self, source: Source, blob: Descriptor, partial: Path, progress: Callable[[int], None]) -> None:
+    async def _download(
+        self, source: RepositorySource, blob: Descriptor, partial: Path, progress: Callable[[int], None]
+    ) -> None:
         with await asyncio.to_thread(partial.open, "ab") as out:
             size = out.tell() if out.tell() <= blob.size else out.truncate(0)
             if size == blob.size:

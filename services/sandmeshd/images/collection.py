@@ -10,9 +10,9 @@ from pathlib import Path
 
 from sandmesh.errors import InvalidArgument, WrongState
 from sandmeshd.images.blobs import Blobs
-from sandmeshd.images.documents import Config, parse_document, parse_manifest
+from sandmeshd.images.documents import ProgramConfig, parse_document, parse_manifest
 from sandmeshd.images.layers.layers import Layers
-from sandmeshd.images.records import Records
+from sandmeshd.images.records import ImageRecords
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 
@@ -25,7 +25,7 @@ class Freed:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ImageParts:
     """What images consist of: the digests of blobs, and the names of layers' directories."""
 
     blobs: frozenset[str] = frozenset()
@@ -35,7 +35,7 @@ class Parts:
 class Collection:
     """Removes images while the store is locked against pulls."""
 
-    def __init__(self, records: Records, blobs: Blobs, layers: Layers) -> None:
+    def __init__(self, records: ImageRecords, blobs: Blobs, layers: Layers) -> None:
         self._records = records
         self._blobs = blobs
         self._layers = layers
@@ -84,10 +84,10 @@ class Collection:
 
     def _sweep(self, freed: Freed) -> None:
         """Remove blobs and layers that belong to no image, and what pulls that were killed have left."""
-        kept = Parts()
+        kept = ImageParts()
         for digest in self._kept_manifests():
             parts = self._parts(digest)
-            kept = Parts(kept.blobs | parts.blobs, kept.layers | parts.layers)
+            kept = ImageParts(kept.blobs | parts.blobs, kept.layers | parts.layers)
         for path in self._blobs.directory.iterdir():
             if f"sha256:{path.name}" not in kept.blobs:
                 freed.size += path.stat().st_size
@@ -111,18 +111,18 @@ class Collection:
                 os.close(lock)
         return kept
 
-    def _parts(self, digest: str) -> Parts:
+    def _parts(self, digest: str) -> ImageParts:
         data = self._blobs.read(digest)
         if data is None:
-            return Parts()
+            return ImageParts()
         try:
             manifest = parse_manifest(data)
             blobs = frozenset({digest, manifest.config.digest, *(layer.digest for layer in manifest.layers)})
-            config = parse_document(self._blobs.read(manifest.config.digest) or b"", Config)
+            config = parse_document(self._blobs.read(manifest.config.digest) or b"", ProgramConfig)
         except InvalidArgument:
-            return Parts(frozenset({digest}))
+            return ImageParts(frozenset({digest}))
         diff_ids = (*config.rootfs.diff_ids, self._records.correction(digest))
-        return Parts(blobs, frozenset(self._layers.name(diff_id) for diff_id in diff_ids))
+        return ImageParts(blobs, frozenset(self._layers.name(diff_id) for diff_id in diff_ids))
 
     def _layer_size(self, path: Path) -> int:
         try:

@@ -96,7 +96,7 @@ class RootFs(Document):
     diff_ids: Annotated[tuple[Digest, ...], Null, Field(max_length=MOST_LAYERS)] = ()
 
 
-class Process(Document):
+class ImageProcess(Document):
     """How an image's program is started."""
 
     user: Annotated[Text | None, Field(alias="User")] = ""
@@ -110,13 +110,13 @@ class Process(Document):
     )
 
 
-class Config(Document):
+class ProgramConfig(Document):
     """The configuration of an image."""
 
     architecture: Annotated[str, Field(max_length=64)] = ""
     os: Annotated[str, Field(max_length=64)] = ""
     variant: Annotated[str | None, Field(max_length=64)] = ""
-    config: Process | None = None
+    config: ImageProcess | None = None
     rootfs: RootFs = RootFs()
 
 

@@ -15,17 +15,17 @@ from sandmeshd.images.blobs import Blobs
 from sandmeshd.images.documents import (
     MANIFESTS,
     MOST_LAYERS,
-    Config,
     Descriptor,
     Manifest,
+    ProgramConfig,
     parse_document,
     parse_manifest,
 )
-from sandmeshd.images.image import Image, to_image
+from sandmeshd.images.image import PulledImage, to_image
 from sandmeshd.images.layers.implied import correcting_layer
 from sandmeshd.images.layers.layers import Layer, Layers
-from sandmeshd.images.layers.unpack import Limits
-from sandmeshd.images.records import Records
+from sandmeshd.images.layers.unpack import LayerLimits
+from sandmeshd.images.records import ImageRecords
 from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.sources.archives import OCI_CONFIG, OCI_LAYER, machine_architecture
 
@@ -51,20 +51,20 @@ async def correct(blobs: Blobs, layers: Layers, found: list[Layer]) -> Layer | N
         return None
     diff_id = f"sha256:{hashlib.sha256(tar).hexdigest()}"
     blobs.add(tar, diff_id)
-    limits = Limits(len(tar) + 1, len(tar))
+    limits = LayerLimits(len(tar) + 1, len(tar))
     return await layers.unpack(blobs.path(diff_id), diff_id, limits, lambda read: None)
 
 
 class Extension:
     """Makes images of others while the store is locked against removals."""
 
-    def __init__(self, settings: ImageSettings, records: Records, blobs: Blobs, layers: Layers) -> None:
+    def __init__(self, settings: ImageSettings, records: ImageRecords, blobs: Blobs, layers: Layers) -> None:
         self._settings = settings
         self._records = records
         self._blobs = blobs
         self._layers = layers
 
-    def read_config(self, image: Image | None) -> dict[str, Any]:
+    def read_config(self, image: PulledImage | None) -> dict[str, Any]:
         """Return an image's configuration as registries have it; without an image that of an empty one."""
         if image is None:
             return {"architecture": machine_architecture(), "os": "linux", "config": {}, "rootfs": {"type": "layers"}}
@@ -72,15 +72,17 @@ class Extension:
         config: dict[str, Any] = json.loads(data or b"{}")
         return config
 
-    def diff_ids(self, image: Image | None) -> tuple[str, ...]:
+    def diff_ids(self, image: PulledImage | None) -> tuple[str, ...]:
         """Return the digests of an image's layers, without their compression."""
         return (
             ()
             if image is None
-            else parse_document(json.dumps(self.read_config(image)).encode(), Config).rootfs.diff_ids
+            else parse_document(json.dumps(self.read_config(image)).encode(), ProgramConfig).rootfs.diff_ids
         )
 
-    async def extend(self, name: str, base: Image | None, config: Mapping[str, Any], layer: NewLayer | None) -> Image:
+    async def extend(
+        self, name: str, base: PulledImage | None, config: Mapping[str, Any], layer: NewLayer | None
+    ) -> PulledImage:
         """Return an image, under a whole name, with another configuration and perhaps one more layer.
 
         Raises:
@@ -103,11 +105,11 @@ class Extension:
         digest = self._add_documents(whole, blobs)
         correction = await correct(self._blobs, self._layers, found)
         self._records.write(name, digest, correction.content.diff_id if correction else "")
-        document = parse_document(json.dumps(whole).encode(), Config)
+        document = parse_document(json.dumps(whole).encode(), ProgramConfig)
         return to_image(name, digest, document, [*found, *([correction] if correction else [])])
 
-    async def _add(self, layer: NewLayer, base: Image | None) -> Layer:
-        bounds = Limits(
+    async def _add(self, layer: NewLayer, base: PulledImage | None) -> Layer:
+        bounds = LayerLimits(
             self._settings.image_bytes - (base.size if base else 0),
             self._settings.image_files - (base.files if base else 0),
         )
@@ -128,5 +130,5 @@ class Extension:
         self._blobs.add(data, digest)
         return {"mediaType": media_type, "digest": digest, "size": len(data)}
 
-    def _manifest(self, image: Image) -> Manifest:
+    def _manifest(self, image: PulledImage) -> Manifest:
         return parse_manifest(self._blobs.read(image.digest) or b"")

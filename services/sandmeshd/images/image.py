@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandmeshd.images.documents import Config, Process
+from sandmeshd.images.documents import ImageProcess, ProgramConfig
 from sandmeshd.images.layers.layers import Layer
 
 
@@ -28,7 +28,7 @@ class ImageConfig:
 
 
 @dataclass(frozen=True)
-class Image:
+class PulledImage:
     """An image that was pulled: its layers stay as they are as long as a lock of it is held (`ImageStore.hold`)."""
 
     reference: str
@@ -48,9 +48,9 @@ class Image:
     """How often something of the image was left out, such as device nodes."""
 
 
-def to_image_config(document: Config) -> ImageConfig:
+def to_image_config(document: ProgramConfig) -> ImageConfig:
     """Convert the configuration as registries have it."""
-    process = document.config or Process()
+    process = document.config or ImageProcess()
     pairs = (entry.partition("=") for entry in process.env)
     return ImageConfig(
         env={name: value for name, equals, value in pairs if name and equals},
@@ -65,13 +65,13 @@ def to_image_config(document: Config) -> ImageConfig:
     )
 
 
-def to_image(reference: str, digest: str, config: Config, layers: Sequence[Layer]) -> Image:
+def to_image(reference: str, digest: str, config: ProgramConfig, layers: Sequence[Layer]) -> PulledImage:
     """Return an image of its parts."""
     left_out: dict[str, int] = {}
     for layer in layers:
         for what, count in layer.content.left_out.items():
             left_out[what] = left_out.get(what, 0) + count
-    return Image(
+    return PulledImage(
         reference=reference,
         digest=digest,
         config=to_image_config(config),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Progress:
+class PullProgress:
     """How far a pull is: what it does, and bytes done of all that are known of."""
 
     message: str
@@ -20,4 +20,4 @@ class Progress:
         return min(1.0, self.done / self.total) if self.total else -1.0
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[PullProgress], None]

@@ -12,22 +12,22 @@ from sandmesh.errors import InvalidArgument, TooLarge
 from sandmeshd.images.blobs import Blobs
 from sandmeshd.images.documents import (
     INDEXES,
-    Config,
     Descriptor,
     Index,
     Manifest,
     Platform,
+    ProgramConfig,
     choose_manifest,
     parse_document,
     parse_manifest,
 )
 from sandmeshd.images.layers.layers import Layer, Layers
-from sandmeshd.images.layers.unpack import Limits
-from sandmeshd.images.progress import Progress, Report
+from sandmeshd.images.layers.unpack import LayerLimits
+from sandmeshd.images.progress import PullProgress, Report
 from sandmeshd.images.reference import AnyReference, Reference
 from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.sources.archives import machine_architecture
-from sandmeshd.images.sources.source import Source
+from sandmeshd.images.sources.source import RepositorySource
 
 _MOST_INDEXES: Final = 3
 _DOWNLOADS: Final = 3
@@ -36,7 +36,9 @@ _DOWNLOADS: Final = 3
 class Pull:
     """One pull from a source."""
 
-    def __init__(self, settings: ImageSettings, blobs: Blobs, layers: Layers, source: Source, progress: Report) -> None:
+    def __init__(
+        self, settings: ImageSettings, blobs: Blobs, layers: Layers, source: RepositorySource, progress: Report
+    ) -> None:
         self._settings = settings
         self._blobs = blobs
         self._layers = layers
@@ -45,15 +47,15 @@ class Pull:
         self._fetched: dict[str, int] = {}
         self._total = 0
 
-    async def run(self, reference: AnyReference) -> tuple[str, Config, list[Layer]]:
+    async def run(self, reference: AnyReference) -> tuple[str, ProgramConfig, list[Layer]]:
         """Return the manifest's digest, the configuration and the layers.
 
         Raises:
             InvalidArgument, TooLarge, PermissionDenied, RuntimeUnavailable: As `ImageStore.pull`.
         """
-        self._progress(Progress(f"looking up {reference.familiar}"))
+        self._progress(PullProgress(f"looking up {reference.familiar}"))
         digest, manifest = await self._fetch_manifest(reference)
-        config = parse_document(await self._blobs.fetch_document(self._source, manifest.config), Config)
+        config = parse_document(await self._blobs.fetch_document(self._source, manifest.config), ProgramConfig)
         diff_ids = config.rootfs.diff_ids
         if len(diff_ids) != len(manifest.layers):
             counts = f"{len(manifest.layers)} layers, and its configuration {len(diff_ids)}"
@@ -88,30 +90,30 @@ class Pull:
         slots = asyncio.Semaphore(_DOWNLOADS)
         async with _cancelling() as start:
             downloads = {blob.digest: start(self._download(blob, slots)) for blob in missing}
-            bounds = Limits(self._settings.image_bytes, self._settings.image_files)
+            bounds = LayerLimits(self._settings.image_bytes, self._settings.image_files)
             layers: list[Layer] = []
             for blob, diff_id in zip(manifest.layers, diff_ids, strict=True):
                 if blob.digest in downloads:
                     await downloads[blob.digest]
                 layer = await self._unpack(blob, diff_id, bounds)
-                bounds = Limits(bounds.bytes - layer.content.size, bounds.files - layer.content.files)
+                bounds = LayerLimits(bounds.bytes - layer.content.size, bounds.files - layer.content.files)
                 layers.append(layer)
         return layers
 
     async def _download(self, blob: Descriptor, slots: asyncio.Semaphore) -> None:
         def report(size: int) -> None:
             self._fetched[blob.digest] = size
-            self._progress(Progress("pulling", sum(self._fetched.values()), self._total))
+            self._progress(PullProgress("pulling", sum(self._fetched.values()), self._total))
 
         async with slots:
             await self._blobs.fetch(self._source, blob, report)
         report(blob.size)
 
-    async def _unpack(self, blob: Descriptor, diff_id: str, bounds: Limits) -> Layer:
+    async def _unpack(self, blob: Descriptor, diff_id: str, bounds: LayerLimits) -> Layer:
         def report(size: int) -> None:
             done = sum(self._fetched.values())
             del size
-            self._progress(Progress(f"unpacking {diff_id[7:19]}", done, self._total))
+            self._progress(PullProgress(f"unpacking {diff_id[7:19]}", done, self._total))
 
         return await self._layers.unpack(self._blobs.path(blob.digest), diff_id, bounds, report)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from sandmeshd.images.file_locks import try_lock
 
 
-class Records:
+class ImageRecords:
     """The records below a store's directory."""
 
     def __init__(self, directory: Path) -> None:

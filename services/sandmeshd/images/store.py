@@ -16,15 +16,15 @@ from typing import Any
 from sandmesh.errors import InvalidArgument
 from sandmeshd.images.blobs import Blobs
 from sandmeshd.images.collection import Collection, Freed
-from sandmeshd.images.documents import Config, Manifest, parse_document, parse_manifest
+from sandmeshd.images.documents import Manifest, ProgramConfig, parse_document, parse_manifest
 from sandmeshd.images.extension import Extension, NewLayer, correct
 from sandmeshd.images.file_locks import locked
-from sandmeshd.images.image import Image, to_image
+from sandmeshd.images.image import PulledImage, to_image
 from sandmeshd.images.layers.layers import Layers
 from sandmeshd.images.layers.unpack import require_owners
 from sandmeshd.images.progress import Report
 from sandmeshd.images.pull import Pull
-from sandmeshd.images.records import Records
+from sandmeshd.images.records import ImageRecords
 from sandmeshd.images.reference import STEPS, Reference, parse_reference
 from sandmeshd.images.registry.policy import check_policy
 from sandmeshd.images.registry.push import push_image
@@ -42,11 +42,11 @@ class ImageStore:
         self.settings = settings
         self.directory = settings.images or default
         self._locks = self.directory / "locks"
-        self._records = Records(self.directory)
+        self._records = ImageRecords(self.directory)
         self._blobs = Blobs(self.directory / "blobs", self._locks)
         self._layers = Layers(self.directory / "layers", self._locks)
 
-    async def pull(self, reference: str, *, progress: Report = lambda step: None) -> Image:
+    async def pull(self, reference: str, *, progress: Report = lambda step: None) -> PulledImage:
         """Return an image, which is downloaded and unpacked as far as it is not here.
 
         Raises:
@@ -57,7 +57,7 @@ class ImageStore:
         """
         return await self._pull(reference, reference, progress)
 
-    async def import_image(self, path: Path, name: str, *, progress: Report = lambda step: None) -> Image:
+    async def import_image(self, path: Path, name: str, *, progress: Report = lambda step: None) -> PulledImage:
         """Return an image of a file or directory of this machine, under a name of its own.
 
         It may be an OCI layout, one in a tar, what `docker save` wrote, or the tar of a root file system.
@@ -71,7 +71,7 @@ class ImageStore:
         local = await asyncio.to_thread(recognize, path)
         return await self._pull(str(local), name, progress)
 
-    def find(self, reference: str) -> Image | None:
+    def find(self, reference: str) -> PulledImage | None:
         """Return an image that was pulled by this name, None if there is none.
 
         Raises:
@@ -83,13 +83,13 @@ class ImageStore:
         digest = self._records.find(str(parsed))
         return None if digest is None else self._load(str(parsed), digest)
 
-    def list_all(self) -> list[Image]:
+    def list_all(self) -> list[PulledImage]:
         """Return the images that are here, by name."""
         named = (pair for pair in self._records.list_all() if not pair[0].startswith(STEPS))
         images = (self._load(reference, digest) for reference, digest in named)
         return sorted((image for image in images if image is not None), key=lambda image: image.reference)
 
-    def hold(self, image: Image) -> int:
+    def hold(self, image: PulledImage) -> int:
         """Return a descriptor; as long as it or a copy of it is open, in whatever process, the image stays.
 
         Raises:
@@ -126,7 +126,7 @@ class ImageStore:
         async with locked(self._locks / "store"):
             return await asyncio.to_thread(self._collection.prune, unused_seconds, most_bytes)
 
-    async def push(self, image: Image, target: str, *, progress: Report = lambda step: None) -> str:
+    async def push(self, image: PulledImage, target: str, *, progress: Report = lambda step: None) -> str:
         """Push an image to a registry under a name; return the name with its digest.
 
         Raises:
@@ -160,7 +160,9 @@ class ImageStore:
         with full_disk_explained(self.directory):
             await asyncio.to_thread(self._make)
 
-    async def extend(self, name: str, base: Image | None, config: Mapping[str, Any], layer: NewLayer | None) -> Image:
+    async def extend(
+        self, name: str, base: PulledImage | None, config: Mapping[str, Any], layer: NewLayer | None
+    ) -> PulledImage:
         """Return an image made of another, or of nothing: see `Extension.extend`. The base must be held.
 
         Raises:
@@ -174,7 +176,7 @@ class ImageStore:
         await self._collect(image)
         return image
 
-    async def _pull(self, reference: str, name: str, progress: Report) -> Image:
+    async def _pull(self, reference: str, name: str, progress: Report) -> PulledImage:
         parsed, named = parse_reference(reference), parse_reference(name)
         check_policy(self.settings, parsed)
         await asyncio.to_thread(require_owners)
@@ -190,7 +192,7 @@ class ImageStore:
         await self._collect(image)
         return image
 
-    async def _collect(self, image: Image) -> None:
+    async def _collect(self, image: PulledImage) -> None:
         """Remove what was not used for longest where all images together have become too large."""
         if self._collection.size() > self.settings.images_bytes:
             held = self.hold(image)
@@ -206,12 +208,12 @@ class ImageStore:
     def _manifest(self, digest: str) -> Manifest:
         return parse_manifest(self._blobs.read(digest) or b"")
 
-    def _load(self, reference: str, digest: str) -> Image | None:
+    def _load(self, reference: str, digest: str) -> PulledImage | None:
         data = self._blobs.read(digest)
         config_data = None if data is None else self._blobs.read(parse_manifest(data).config.digest)
         if config_data is None:
             return None
-        config = parse_document(config_data, Config)
+        config = parse_document(config_data, ProgramConfig)
         correction = self._records.correction(digest)
         diff_ids = (*config.rootfs.diff_ids, *([correction] if correction else []))
         layers = [layer for diff_id in diff_ids if (layer := self._layers.find(diff_id)) is not None]

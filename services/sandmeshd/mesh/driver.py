@@ -19,7 +19,7 @@ from sandmeshd.facades.registry import find_doors
 from sandmeshd.mesh.plugin_settings import validate
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.runtime.settings import Variable, variables_of
-from sandmeshd.storage import Folders, StorageSettings, open_storage
+from sandmeshd.storage import StorageSettings, StoredFolders, open_storage
 from sandmeshd.templates import Template
 
 Own = TypeVar("Own", bound=DriverSettings)
@@ -146,6 +146,6 @@ async def _with_storage(
     sealer = StreamSealer(mesh_secret(settings), "browser profiles")
     async with (
         open_storage(storage) as snapshots,
-        with_volumes(driver, Folders(snapshots), driver_settings(settings)) as with_both,
+        with_volumes(driver, StoredFolders(snapshots), driver_settings(settings)) as with_both,
     ):
         yield WorkspaceKeeper(with_both, snapshots, sealer)

@@ -16,7 +16,7 @@ from sandmeshd.runtime.http import Certificate, HttpAddresses, open_listener
 
 
 @dataclass(frozen=True)
-class Facade:
+class ServingDoor:
     """A facade that serves."""
 
     e2b: Mapping[str, str]
@@ -27,7 +27,7 @@ class Facade:
 
 
 @asynccontextmanager
-async def open_facade(settings: MeshSettings, name: str, mesh: MeshAddress) -> AsyncGenerator[Facade]:
+async def open_facade(settings: MeshSettings, name: str, mesh: MeshAddress) -> AsyncGenerator[ServingDoor]:
     """Serve one facade of a mesh on an HTTP listener of its own until the block ends.
 
     Raises:
@@ -50,4 +50,4 @@ async def open_facade(settings: MeshSettings, name: str, mesh: MeshAddress) -> A
         if plugin.open_apart is not None:
             listener.add(await stack.enter_async_context(plugin.open_apart(mesh)))
         doors = await stack.enter_async_context(open_doors(own, known, listener))
-        yield Facade(doors.variables.get(name, {}), doors.urls)
+        yield ServingDoor(doors.variables.get(name, {}), doors.urls)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from sandmesh.errors import SandmeshError, TemplateBuildFailed
 from sandmeshd.drivers.conformance import OF_IMAGES, Boundary, Requirement, Subject
-from sandmeshd.drivers.node.builds import Step
+from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.mesh.driver import open_driver
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweep import PREFIX, remove
@@ -15,7 +15,7 @@ from sandmeshd.runtime.locks import held
 from sandmeshd.templates import Template
 
 
-async def check_image(settings: MeshSettings, templates: Mapping[str, Template], name: str) -> AsyncIterator[Step]:
+async def check_image(settings: MeshSettings, templates: Mapping[str, Template], name: str) -> AsyncIterator[BuildStep]:
     """Start sandboxes of a template whose image is built, on a mesh of their own, and yield each test.
 
     Raises:
@@ -34,7 +34,7 @@ async def check_image(settings: MeshSettings, templates: Mapping[str, Template],
     try:
         async with held(own.paths.lock):
             for number, requirement in enumerate(OF_IMAGES):
-                yield Step(f"testing that {_sentence(requirement)}", number / len(OF_IMAGES))
+                yield BuildStep(f"testing that {_sentence(requirement)}", number / len(OF_IMAGES))
                 await _check(requirement, subject, templates[name].image or name)
     finally:
         remove(own.paths)

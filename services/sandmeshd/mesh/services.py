@@ -39,7 +39,7 @@ from sandmeshd.runtime.rpc.registrations import (
     session_service,
     token_service,
 )
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 from sandmeshd.store import open_store
 from sandmeshd.templates import open_catalog
 from sandmeshd.tenants.audit.records import AuditRecords
@@ -154,7 +154,7 @@ async def _measured(options: ServiceOptions) -> AsyncGenerator[Observed]:
 
 @asynccontextmanager
 async def _serving(
-    options: ServiceOptions, address: str, services: Sequence[Registration], observed_service: Observed
+    options: ServiceOptions, address: str, services: Sequence[ServiceRegistration], observed_service: Observed
 ) -> AsyncGenerator[None]:
     check_private(address, has_secret=options.settings.mesh_secret is not None)
     interceptors = [observed(observed_service.rpcs), identity_required(identities(options.settings))]

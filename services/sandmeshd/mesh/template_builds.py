@@ -16,18 +16,18 @@ from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, MESH, ImageBu
 from sandmeshd.drivers.engine.images.clouds import PLATFORM, check_cloud, check_rules, push_commands
 from sandmeshd.drivers.engine.images.platforms import check_platform, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.node.builds import Step
+from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.mesh.driver import driver_settings, open_driver
 from sandmeshd.mesh.image_check import check_image
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.templates import Template, open_catalog
 
-READY = Step("ready", 1)
+READY = BuildStep("ready", 1)
 BUILT = (BASE, BASE_NODE, MESH)
 """The images that are built by name; the templates share the first two."""
 
 
-async def build_images(settings: MeshSettings, image: str, bootstrap: bool, platform: str) -> AsyncIterator[Step]:
+async def build_images(settings: MeshSettings, image: str, bootstrap: bool, platform: str) -> AsyncIterator[BuildStep]:
     """Build the base of images, images for a platform, and that of the services, as far as they are requested.
 
     Raises:
@@ -61,7 +61,7 @@ def is_folder(name: str) -> bool:
     return "/" in name or name.startswith(".")
 
 
-def build_template(settings: MeshSettings, name: str, platform: str) -> AsyncIterator[tuple[str, Step]]:
+def build_template(settings: MeshSettings, name: str, platform: str) -> AsyncIterator[tuple[str, BuildStep]]:
     """Build a template, `all`, or a folder, and yield each step with the template's name, READY at its end.
 
     Raises:
@@ -107,7 +107,7 @@ async def check_for_cloud(settings: MeshSettings, cloud: str, name: str, region:
 
 def build_dockerfile(
     settings: MeshSettings, name: str, dockerfile: Path, platform: str
-) -> AsyncIterator[tuple[str, Step]]:
+) -> AsyncIterator[tuple[str, BuildStep]]:
     """Build a template's own image from a Dockerfile, or one of that name, and yield as `build_template` does.
 
     The build reads the working directory.
@@ -135,7 +135,7 @@ def _own_image(settings: MeshSettings, name: str) -> str:
     return builder.image_name(name)
 
 
-async def _build_named(settings: MeshSettings, name: str, platform: str) -> AsyncIterator[tuple[str, Step]]:
+async def _build_named(settings: MeshSettings, name: str, platform: str) -> AsyncIterator[tuple[str, BuildStep]]:
     # `build_images` has built the services' image, and those for a platform, which are not tested.
     if platform:
         image = ImageBuilder(_engine_settings(settings)).image_name(name if name in BUILT else BASE, platform)
@@ -170,7 +170,9 @@ def _buildable(settings: MeshSettings, book: Mapping[str, Template], known: list
     return [name for name in usual if has_system(own, book[name])]
 
 
-async def _make(settings: MeshSettings, driver: Driver, book: Mapping[str, Template], name: str) -> AsyncIterator[Step]:
+async def _make(
+    settings: MeshSettings, driver: Driver, book: Mapping[str, Template], name: str
+) -> AsyncIterator[BuildStep]:
     template = book[name]
     if template.system and (with_system := _system_steps(driver_settings(settings), book, template)):
         async with aclosing(with_system) as steps:
@@ -180,7 +182,9 @@ async def _make(settings: MeshSettings, driver: Driver, book: Mapping[str, Templ
         yield step
 
 
-def _system_steps(own: DriverSettings, book: Mapping[str, Template], template: Template) -> AsyncGenerator[Step] | None:
+def _system_steps(
+    own: DriverSettings, book: Mapping[str, Template], template: Template
+) -> AsyncGenerator[BuildStep] | None:
     """Return the build of a template's Debian packages, which no create does; None where the driver can have none."""
     if isinstance(own, BubblewrapSettings):
         return build_system(own, template)
@@ -199,23 +203,25 @@ def _book(settings: MeshSettings, image: str) -> Mapping[str, Template]:
     return {**book, image: book[BASE].model_copy(update={"name": image, "image": image})}
 
 
-async def _prepare(driver: Driver, name: str) -> AsyncIterator[Step]:
+async def _prepare(driver: Driver, name: str) -> AsyncIterator[BuildStep]:
     async for step in driver.prepare_template(driver_pb2.PrepareTemplateRequest(template=name)):
         if not step.done:
-            yield Step(step.message, step.fraction)
+            yield BuildStep(step.message, step.fraction)
 
 
 async def _check(
     settings: MeshSettings, info: driver_pb2.GetInfoResponse, book: Mapping[str, Template], name: str
-) -> AsyncIterator[Step]:
+) -> AsyncIterator[BuildStep]:
     if info.capabilities.agent_port:
-        yield Step("not tested: its agent needs a port that a mesh leases", -1)
+        yield BuildStep("not tested: its agent needs a port that a mesh leases", -1)
         return
     async for step in check_image(settings, book, name):
         yield step
 
 
-async def _build_own(settings: MeshSettings, own_image: OwnImage, platform: str) -> AsyncIterator[tuple[str, Step]]:
+async def _build_own(
+    settings: MeshSettings, own_image: OwnImage, platform: str
+) -> AsyncIterator[tuple[str, BuildStep]]:
     """Build a user's own image on the base of this release, and test it."""
     builder, shipped, image = ImageBuilder(_engine_settings(settings)), open_catalog()[BASE], own_image.name
     own = shipped.model_copy(update={"name": "own", "image": image, "image_is_shipped": False})

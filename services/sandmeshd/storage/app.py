@@ -10,11 +10,11 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.runtime.full_disk import is_full
 from sandmeshd.storage.objects import FAILURES, Objects, failure_detail
 from sandmeshd.storage.settings import StorageSettings
-from sandmeshd.storage.snapshots import Snapshots
+from sandmeshd.storage.snapshots import WorkspaceSnapshots
 
 
 @asynccontextmanager
-async def open_storage(settings: StorageSettings) -> AsyncGenerator[Snapshots]:
+async def open_storage(settings: StorageSettings) -> AsyncGenerator[WorkspaceSnapshots]:
     """Open the saved workspaces; a local directory is created, for this user alone.
 
     Raises:
@@ -27,7 +27,7 @@ async def open_storage(settings: StorageSettings) -> AsyncGenerator[Snapshots]:
         objects = Objects(settings)
     except (*FAILURES, ValueError) as error:
         raise InvalidArgument(f"the storage {settings.service} cannot be used: {failure_detail(error)}") from None
-    yield Snapshots(objects, settings.limit_bytes, settings.concurrency)
+    yield WorkspaceSnapshots(objects, settings.limit_bytes, settings.concurrency)
 
 
 def _make(root: Path) -> None:

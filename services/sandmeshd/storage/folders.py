@@ -17,7 +17,7 @@ from sandmesh.errors import InvalidArgument, NotFound
 from sandmeshd.auth.principal import session_key, workspace_key
 from sandmeshd.storage.app import open_storage
 from sandmeshd.storage.settings import StorageSettings
-from sandmeshd.storage.snapshots import Saved, Snapshots
+from sandmeshd.storage.snapshots import SaveSize, WorkspaceSnapshots
 
 LONGEST: Final = 200
 _BELOW: Final = "folders"
@@ -35,16 +35,16 @@ class SavedWorkspace:
 Name = str | SavedWorkspace
 
 
-class Folders:
+class StoredFolders:
     """Upload directories to a storage and download them: byte for byte, incremental, checked, atomic.
 
     A name is any text, and never collides with a session's workspace; those are named by `SavedWorkspace`.
     """
 
-    def __init__(self, snapshots: Snapshots) -> None:
+    def __init__(self, snapshots: WorkspaceSnapshots) -> None:
         self._snapshots = snapshots
 
-    async def upload_folder(self, source: str | Path, destination: Name) -> Saved:
+    async def upload_folder(self, source: str | Path, destination: Name) -> SaveSize:
         """Save a directory of this machine under a name, replacing what is there; one upload at a time for a name.
 
         Sockets, FIFOs and devices are skipped. A workspace is only replaced where no sandbox was saved there.
@@ -89,14 +89,14 @@ class Folders:
 
 
 @asynccontextmanager
-async def open_folders(settings: StorageSettings) -> AsyncGenerator[Folders]:
+async def open_folders(settings: StorageSettings) -> AsyncGenerator[StoredFolders]:
     """Open the directories that are in a storage.
 
     Raises:
         InvalidArgument: The settings are not what the service needs.
     """
     async with open_storage(settings) as snapshots:
-        yield Folders(snapshots)
+        yield StoredFolders(snapshots)
 
 
 async def _stream(local: str) -> AsyncGenerator[bytes]:

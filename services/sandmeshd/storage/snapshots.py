@@ -18,7 +18,7 @@ from sandmeshd.storage.objects import Objects
 FORMAT: Final = 1
 
 
-class Manifest(BaseModel):
+class WorkspaceManifest(BaseModel):
     """The content of a saved workspace."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,14 +32,14 @@ class Manifest(BaseModel):
 
 
 @dataclass(frozen=True)
-class Saved:
+class SaveSize:
     """The size of a save: the workspace's bytes as a tar stream, and those that the storage did not have yet."""
 
     size: int
     uploaded: int
 
 
-class Snapshots:
+class WorkspaceSnapshots:
     """The saved workspaces of a mesh, each under a key of hexadecimal digits and dots."""
 
     def __init__(self, objects: Objects, limit_bytes: int, concurrency: int) -> None:
@@ -47,7 +47,7 @@ class Snapshots:
         self._limit = limit_bytes
         self._concurrency = concurrency
 
-    async def save(self, key: str, fencing_token: int, stream: AsyncIterator[bytes]) -> Saved:
+    async def save(self, key: str, fencing_token: int, stream: AsyncIterator[bytes]) -> SaveSize:
         """Save a tar stream, replacing what is there; a save that fails changes nothing.
 
         Raises:
@@ -67,7 +67,7 @@ class Snapshots:
                 await tasks.run(upload.put(piece))
         await self._objects.put(_manifest_name(key), _encode_manifest(upload.manifest(fencing_token)))
         await self._sweep(key, set(upload.names))
-        return Saved(upload.size, upload.uploaded)
+        return SaveSize(upload.size, upload.uploaded)
 
     async def restore(self, key: str) -> AsyncIterator[bytes] | None:
         """Return the tar stream that was saved, None where nothing was. Each piece is verified before it is yielded.
@@ -88,7 +88,7 @@ class Snapshots:
         await self._objects.delete(_manifest_name(key))
         await self._sweep(key, set())
 
-    async def _pieces(self, key: str, manifest: Manifest) -> AsyncIterator[bytes]:
+    async def _pieces(self, key: str, manifest: WorkspaceManifest) -> AsyncIterator[bytes]:
         whole = hashlib.sha256()
         for name, size in manifest.pieces:
             data = await self._objects.get(_piece_name(key, name))
@@ -101,7 +101,7 @@ class Snapshots:
         if whole.hexdigest() != manifest.sha256:
             raise _damaged(key, "its pieces together have another checksum")
 
-    async def _read(self, key: str, *, damaged_is_none: bool = False) -> Manifest | None:
+    async def _read(self, key: str, *, damaged_is_none: bool = False) -> WorkspaceManifest | None:
         data = await self._objects.get(_manifest_name(key))
         if data is None:
             return None
@@ -183,9 +183,9 @@ class _Upload:
             self.uploaded += len(piece)
             await self._objects.put(_piece_name(self._key, name), piece)
 
-    def manifest(self, fencing_token: int) -> Manifest:
+    def manifest(self, fencing_token: int) -> WorkspaceManifest:
         """Return the manifest of all pieces."""
-        return Manifest(
+        return WorkspaceManifest(
             format=FORMAT,
             fencing_token=fencing_token,
             saved=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -203,18 +203,18 @@ def _piece_name(key: str, name: str) -> str:
     return f"{key}/pieces/{name}"
 
 
-def _encode_manifest(manifest: Manifest) -> bytes:
+def _encode_manifest(manifest: WorkspaceManifest) -> bytes:
     body = manifest.model_dump_json().encode()
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def _read_manifest(data: bytes) -> tuple[Manifest | None, str]:
+def _read_manifest(data: bytes) -> tuple[WorkspaceManifest | None, str]:
     """Decode a manifest; return None and the problem where it is damaged."""
     check, _, body = data.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != check:
         return None, "its manifest has another checksum"
     try:
-        manifest = Manifest.model_validate_json(body)
+        manifest = WorkspaceManifest.model_validate_json(body)
     except ValidationError:
         return None, f"its manifest is not of format {FORMAT}, the one that this release reads"
     return manifest, ""

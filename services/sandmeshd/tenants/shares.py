@@ -39,7 +39,7 @@ def tenant_of(record_labels: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _WaitingClaim:
     amount: int
     turn: asyncio.Future[None]
 
@@ -56,7 +56,7 @@ class Shares:
         self._what = what
         self._wait_seconds = wait_seconds
         self._used: Counter[str] = Counter()
-        self._waiting: defaultdict[str, deque[_Waiting]] = defaultdict(deque)
+        self._waiting: defaultdict[str, deque[_WaitingClaim]] = defaultdict(deque)
 
     @property
     def part(self) -> int:
@@ -118,7 +118,7 @@ class Shares:
         queue = self._waiting[owner]
         if amount > self._most_of(owner) or len(queue) >= min(self._most_of(owner), MOST_WAITING):
             raise self._full(owner)
-        waiting = _Waiting(amount, asyncio.get_running_loop().create_future())
+        waiting = _WaitingClaim(amount, asyncio.get_running_loop().create_future())
         queue.append(waiting)
         try:
             await asyncio.wait_for(asyncio.shield(waiting.turn), self._wait_seconds)

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.events import ContentBlock
 from sandmesh.shared.numbers import decimal
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.console.cells import CellRows
 from sandmeshd.facades.console.terminal import read_size
@@ -91,7 +91,7 @@ def _record(random: Random) -> bytes:
 def _take_record(data: bytes) -> str:
     head, _, body = data.partition(b"\0")
     fields = {name: value.encode() for name, value in json.loads(head).items()}
-    shown = Record({**fields, "body": body}).sandbox()
+    shown = RecordState({**fields, "body": body}).sandbox()
     if shown.sandbox_id != "sb_a":
         raise Fault(f"a record lost its id: {shown.sandbox_id!r}")
     return shown.state_reason or "ok"
@@ -173,7 +173,7 @@ TARGETS: Final = (
         simple(
             _parsing(
                 _swerex,
-                lambda data: sandboxfusion.read_request(sandboxfusion.RunCode, data),
+                lambda data: sandboxfusion.read_request(sandboxfusion.RunCodeRequest, data),
                 lambda data: sandboxfusion.read_request(sandboxfusion.RunJupyter, data),
             )
         ),

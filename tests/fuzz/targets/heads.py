@@ -18,12 +18,12 @@ from sandmesh.api.agent.v1.agent_pb2 import EgressEnded, EgressFrame
 from sandmesh.api.port.v1 import port_pb2
 from sandmeshd.drivers.egress.devices.adb_server import AdbServer
 from sandmeshd.drivers.egress.devices.session import DeviceSession
-from sandmeshd.drivers.egress.policy import Refused
+from sandmeshd.drivers.egress.policy import EgressRefused
 from sandmeshd.drivers.egress.settings import EgressSettings
-from sandmeshd.drivers.egress.streams import Stream
+from sandmeshd.drivers.egress.streams import ProxyStream
 from sandmeshd.drivers.egress.targets import read_authority, read_url
 from sandmeshd.gateway.ports.proxy import Proxy
-from sandmeshd.gateway.ports.tokens import Signer, Target
+from sandmeshd.gateway.ports.tokens import Signer, TokenTarget
 from tests.fuzz import target
 from tests.fuzz.mutation import encoded, mutated, text, value, varied
 from tests.fuzz.target import Fault, Feed, cuts
@@ -98,9 +98,9 @@ def _feed_place(data: bytes) -> str:
     for read in (read_authority, read_url):
         try:
             read(place)
-        except Refused:
+        except EgressRefused:
             refused += 1
-    return "Refused" if refused == 2 else "ok"
+    return "EgressRefused" if refused == 2 else "ok"
 
 
 def _make_response(random: Random) -> bytes:
@@ -115,7 +115,7 @@ def _make_response(random: Random) -> bytes:
 
 
 class _Makers:
-    async def owner(self, target: Target) -> str:
+    async def owner(self, target: TokenTarget) -> str:
         """Return the owner of a target."""
         return target.sandbox_id
 
@@ -127,7 +127,7 @@ class _Answering(aiohttp.BaseConnector):
         super().__init__(force_close=True)
         self.answer = b""
 
-    def host(self, target: Target) -> str:
+    def host(self, target: TokenTarget) -> str:
         """Return the host that stands for a target."""
         return target.exposure_id
 
@@ -164,7 +164,9 @@ async def _open_ports() -> AsyncGenerator[Feed]:
     await site.start()
     address = str(runner.addresses[0][0]), int(runner.addresses[0][1])
     kinds = {b"p": port_pb2.EXPOSURE_KIND_UNSPECIFIED, b"d": port_pb2.EXPOSURE_KIND_DEVTOOLS}
-    tokens = {kind: signer.sign(Target("sb_one", "e" * 8, 8080, _EXPIRES, number)) for kind, number in kinds.items()}
+    tokens = {
+        kind: signer.sign(TokenTarget("sb_one", "e" * 8, 8080, _EXPIRES, number)) for kind, number in kinds.items()
+    }
 
     async def feed(data: bytes) -> str:
         kind, answering.answer = data[:1], data[1:]
@@ -220,7 +222,7 @@ async def _open_adb() -> AsyncGenerator[Feed]:
         async def send(frame: EgressFrame) -> None:
             said.extend(frame.data)
 
-        stream = Stream(1, send)
+        stream = ProxyStream(1, send)
         for piece in cuts(data):
             stream.take(EgressFrame(data=piece))
         stream.take(EgressFrame(ended=EgressEnded()))
@@ -250,13 +252,13 @@ def _feed_hpack(data: bytes) -> str:
 
 
 def _make_token(random: Random) -> bytes:
-    made = _SIGNER.sign(Target("sb_one", "e" * 8, 8080, _EXPIRES))
+    made = _SIGNER.sign(TokenTarget("sb_one", "e" * 8, 8080, _EXPIRES))
     return mutated(random, made.encode())
 
 
 def _feed_token(data: bytes) -> str:
     """Read the token of a port's URL: none but those that were signed are good."""
-    good = _SIGNER.sign(Target("sb_one", "e" * 8, 8080, _EXPIRES))
+    good = _SIGNER.sign(TokenTarget("sb_one", "e" * 8, 8080, _EXPIRES))
     made = data.decode("latin-1")
     if _SIGNER.read(made) is not None and made != good:
         raise Fault("a token that nobody signed is good")

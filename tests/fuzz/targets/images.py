@@ -15,10 +15,10 @@ from random import Random
 from typing import Any, Final
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.images.documents import Config, Index, Platform, choose_manifest, parse_document, parse_manifest
+from sandmeshd.images.documents import Index, Platform, ProgramConfig, choose_manifest, parse_document, parse_manifest
 from sandmeshd.images.image import to_image_config
-from sandmeshd.images.layers.tar_entries import Entry, ImageRefused, read_entries
-from sandmeshd.images.layers.unpacker import Bounds, Stream, Unpacker
+from sandmeshd.images.layers.tar_entries import ImageRefused, TarEntry, read_entries
+from sandmeshd.images.layers.unpacker import Bounds, TarStream, Unpacker
 from sandmeshd.images.reference import LocalReference, parse_reference
 from sandmeshd.images.registry.authentication import parse_challenge
 from sandmeshd.images.registry.credentials import parse_credentials, to_credentials
@@ -129,7 +129,7 @@ def _feed_document(data: bytes) -> str:
     outcomes = [
         _outcome(lambda: parse_manifest(data)),
         _outcome(lambda: choose_manifest(parse_document(data, Index), Platform(os="linux", architecture="amd64"))),
-        _outcome(lambda: to_image_config(parse_document(data, Config))),
+        _outcome(lambda: to_image_config(parse_document(data, ProgramConfig))),
     ]
     return outcomes[0]
 
@@ -196,7 +196,7 @@ def _read(data: bytes) -> str:
     """Read a layer's entries, and the content of each file."""
     stream = io.BytesIO(data)
 
-    def take(entry: Entry) -> None:
+    def take(entry: TarEntry) -> None:
         stream.read(entry.size)
 
     try:
@@ -235,7 +235,7 @@ def _outcome_inside(data: bytes) -> str:
     os.chdir("/")
     try:
         bounds = Bounds(1 << 20, 1000)
-        Unpacker(bounds).unpack(Stream(io.BytesIO(data), bounds))
+        Unpacker(bounds).unpack(TarStream(io.BytesIO(data), bounds))
     except ImageRefused as refusal:
         return refusal.kind
     except OSError:

@@ -15,18 +15,18 @@ from sandmesh.errors import SandboxLost
 from sandmesh.shared import frames
 from sandmesh.shared.websocket import WebSocketStream
 from sandmesh.tools import RunShellCommand
-from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
-from sandmeshd.agent.calls.dispatcher import CallPolicy, Dispatcher, Identity, Retention
+from sandmeshd.agent.calls.call import Outcome, RunningCall, Timeouts
+from sandmeshd.agent.calls.dispatcher import AgentIdentity, CallPolicy, Dispatcher, Retention
 from sandmeshd.agent.calls.toolbox import Toolbox
-from sandmeshd.agent.link.link import Link
+from sandmeshd.agent.link.link import AgentEndpoint
 from sandmeshd.agent.network.egress import Egress
 from sandmeshd.agentlink.addresses import read_address
-from sandmeshd.agentlink.link import AgentLink, Channel
+from sandmeshd.agentlink.link import AgentLink, LinkChannel
 from sandmeshd.auth.principal import ADMIN
 from sandmeshd.drivers.egress.link import EgressLink
-from sandmeshd.drivers.egress.streams import Overrun, Stream
+from sandmeshd.drivers.egress.streams import Overrun, ProxyStream
 from sandmeshd.gateway.calls.relay import Client, Relay
-from sandmeshd.gateway.ports.tokens import Target
+from sandmeshd.gateway.ports.tokens import TokenTarget
 from sandmeshd.gateway.ports.tunnel import Tunnel
 from sandmeshd.gateway.routes.routes import Routes
 from tests.fuzz import target
@@ -143,13 +143,13 @@ class _Followed:
 
     def __init__(self, routes: Routes, link: AgentLink) -> None:
         owned = routes.of(ADMIN)
-        self._client, self._answer = Client(owned, 1.0, lambda response: None), _agent_call._Answer()
+        self._client, self._answer = Client(owned, 1.0, lambda response: None), _agent_call._ShortCaller()
         self._ask = Relay(owned, self._answer, _CALLS[1])
         self._tunnel = Tunnel(asyncio.Protocol(), lambda: None)
         self._client.take(call_pb2.MultiplexRequest(frames=[_start(_CALLS[0])]))
         self._ask.open(_start(_CALLS[1]), 1.0)
-        self._tunnel.open(owned, Target(_SANDBOX, "e", 1, 2**32), 1.0)
-        self._channel = Channel(link)
+        self._tunnel.open(owned, TokenTarget(_SANDBOX, "e", 1, 2**32), 1.0)
+        self._channel = LinkChannel(link)
 
     def end(self, link: AgentLink) -> None:
         """Follow it no more, then lose it."""
@@ -185,7 +185,7 @@ def _make_egress(random: Random) -> bytes:
 async def _feed_egress(data: bytes) -> str:
     """Feed the driver's end of a sandbox's egress."""
 
-    async def serve(stream: Stream) -> None:
+    async def serve(stream: ProxyStream) -> None:
         try:
             while piece := await stream.read():
                 await stream.write(piece)
@@ -228,15 +228,15 @@ def make_to_agent(random: Random) -> bytes:
 
 @asynccontextmanager
 async def _open_agent() -> AsyncGenerator[Feed]:
-    async def run(command: RunShellCommand, call: Call) -> Outcome:
+    async def run(command: RunShellCommand, call: RunningCall) -> Outcome:
         call.started(1)
         call.output(call_pb2.STREAM_STDOUT, json.dumps(command.command).encode()[:1000])
         return Outcome(exit_code=0)
 
     async def feed(data: bytes) -> str:
-        identity, tools = Identity(_SANDBOX, _TOKEN, "fuzz"), Toolbox({RunShellCommand: run}, ["generic"])
+        identity, tools = AgentIdentity(_SANDBOX, _TOKEN, "fuzz"), Toolbox({RunShellCommand: run}, ["generic"])
         dispatcher = Dispatcher(identity, 0, lambda: tools, CallPolicy(Retention(), Timeouts(), None))
-        link, wire_ = Link(dispatcher, Egress()), Wire()
+        link, wire_ = AgentEndpoint(dispatcher, Egress()), Wire()
         link.connection_made(wire_)
         try:
             for piece in cuts(data):
@@ -296,10 +296,10 @@ def _make_upgrade(random: Random) -> bytes:
 
 async def _feed_upgrade(data: bytes) -> str:
     """Feed a head of HTTP to an agent's address, and to whoever dials one."""
-    identity = Identity(_SANDBOX, _TOKEN, "fuzz")
+    identity = AgentIdentity(_SANDBOX, _TOKEN, "fuzz")
     dispatcher = Dispatcher(identity, 0, lambda: Toolbox({}, []), CallPolicy(Retention(), Timeouts(), None))
     link, upgrade = (
-        Link(dispatcher, None),
+        AgentEndpoint(dispatcher, None),
         _dialer._Upgrade(read_address("wss://localhost:1/x"), AgentLink(_SANDBOX), 20.0),
     )
     wires = Wire(), Wire()

@@ -14,17 +14,17 @@ from typing import Any, cast
 from sandmesh.shared import frames
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.mcp.client.result_blocks import blocks_of
-from sandmeshd.agent.mcp.client.tool_list import Listing
+from sandmeshd.agent.mcp.client.tool_list import ToolListing
 from sandmeshd.agent.mcp.manager.client_process import CallMessages, ClientProcess
-from sandmeshd.agent.mcp.manager.clients import Clients
-from sandmeshd.agent.mcp.manager.requests import Refused
-from sandmeshd.agent.mcp.manager.server import Run, Server
+from sandmeshd.agent.mcp.manager.clients import McpClients
+from sandmeshd.agent.mcp.manager.requests import RequestRefused
+from sandmeshd.agent.mcp.manager.server import Server, ServerRun
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.python.kernels import is_block
 from sandmeshd.agent.tools.browser.process import BrowserProcess
-from sandmeshd.agent.tools.desktop.rfb import VERSION, ClientMessages
-from sandmeshd.agent.tools.training.instance import Instance
+from sandmeshd.agent.tools.desktop.rfb import VERSION, RfbMessages
+from sandmeshd.agent.tools.training.instance import InstanceProcess
 from sandmeshd.agent.tools.viewers import BadMessage
 from sandmeshd.agent.userland.python import kernel_protocol
 from sandmeshd.contracts.mcp_config import ServerConfig
@@ -156,13 +156,13 @@ class _Outside:
         json.dumps(message)
 
 
-def _server(client: ClientProcess) -> tuple[Any, Run]:
+def _server(client: ClientProcess) -> tuple[Any, ServerRun]:
     config = ServerConfig("srv", "stdio")
-    clients = Clients()
+    clients = McpClients()
     clients.add(_Outside())
     server = Server(config, cast("Any", None), cast("Any", None), lambda _: None, clients)
     loop = asyncio.get_running_loop()
-    return server, Run(client, loop.create_future(), loop.create_future(), session=1)
+    return server, ServerRun(client, loop.create_future(), loop.create_future(), session=1)
 
 
 async def _feed_mcp(data: bytes) -> str:
@@ -194,7 +194,7 @@ def _read_call(head: dict[str, Any], body: bytes) -> None:
     _servers._progress(head.get("progress"))
     is_block(body)
     _servers._is_object(body)
-    with suppress(Refused):
+    with suppress(RequestRefused):
         _requests._read(body)
 
 
@@ -212,7 +212,7 @@ def _feed_tools(data: bytes) -> str:
     if not isinstance(found, dict):
         return "not an object"
     page = cast("dict[str, Any]", found)
-    listing = Listing()
+    listing = ToolListing()
     listing.take(page.get("tools"))
     json.loads(listing.encoded())
     for block in blocks_of(page):
@@ -238,7 +238,7 @@ async def _feed_replies(data: bytes) -> str:
     """Feed the program that drives a browser, and an instance of an environment."""
     wires = Wire(), Wire()
     browser: Any = BrowserProcess(cast("Any", _NoProcess()), StderrTail())
-    instance: Any = Instance(cast("Any", _NoHost()), 1, Memory())
+    instance: Any = InstanceProcess(cast("Any", _NoHost()), 1, Memory())
     browser.connection_made(wires[0])
     instance.connection_made(wires[1])
     try:
@@ -269,7 +269,7 @@ def _feed_viewer(data: bytes) -> str:
     found: list[bytes] = []
     errors = 0
     for pieces in (cuts(data), [data]):
-        messages, passed = ClientMessages(lambda: True), b""
+        messages, passed = RfbMessages(lambda: True), b""
         try:
             for piece in pieces:
                 passed += messages.feed(piece)

@@ -15,8 +15,8 @@ from sandmesh import errors
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmeshd.images.builds.context import Context
 from sandmeshd.images.builds.ignore import read_ignore
-from sandmeshd.images.builds.options import BuildOptions, Report, Totals
-from sandmeshd.images.image import Image
+from sandmeshd.images.builds.options import ImageBuildOptions, Report, Totals
+from sandmeshd.images.image import PulledImage
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.image_builds import build_image
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
@@ -51,11 +51,11 @@ class Bench:
         path.write_text(text)
         path.chmod(mode)
 
-    async def build(self, text: str, **options: Any) -> tuple[Image, Totals]:
+    async def build(self, text: str, **options: Any) -> tuple[PulledImage, Totals]:
         """Build a Dockerfile, whose FROM names the base as BASE, under the name mine:1."""
         self.lines.clear()
         dockerfile = text.replace("BASE", f"oci:{self.folder}/base")
-        wanted = BuildOptions(
+        wanted = ImageBuildOptions(
             dockerfile=dockerfile.encode(), context=Context(self.context, read_ignore(self.context, None)), **options
         )
         settings = MeshSettings.model_validate({"image_store": {"images": self.images}})

@@ -15,7 +15,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from sandmesh import SandboxAsync, errors
 from sandmeshd.drivers.node.agent_config import AGENT, MCP
-from sandmeshd.facades.mcp import AdapterSettings, HttpSettings
+from sandmeshd.facades.mcp import AdapterSettings, McpHttpSettings
 from sandmeshd.facades.mcp.http import open_http_adapter
 
 INITIALIZE = {
@@ -42,7 +42,7 @@ def server_program(source: Path) -> str:
 @asynccontextmanager
 async def serving(address: str, http: dict[str, Any] | None = None, **adapter: Any) -> AsyncGenerator[str]:
     """Serve MCP for a mesh at an address, and give the URL."""
-    settings = HttpSettings.model_validate({"listen": ("127.0.0.1:0",), **(http or {})})
+    settings = McpHttpSettings.model_validate({"listen": ("127.0.0.1:0",), **(http or {})})
     async with open_http_adapter(AdapterSettings(base_url=address, **adapter), settings) as urls:
         yield urls[0]
 

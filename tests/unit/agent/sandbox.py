@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from sandmeshd.drivers.bubblewrap.app import open_view
-from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
+from sandmeshd.drivers.bubblewrap.arguments import BwrapDescriptors, Mounts, SharedView, sandbox_arguments
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, home_files
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.agent_config import HOME
-from sandmeshd.drivers.node.seccomp import Filters, build_filters
+from sandmeshd.drivers.node.seccomp import SeccompFilters, build_filters
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.templates import load_templates
 
@@ -35,11 +35,11 @@ class Ground:
     """What sandboxes are made from, built once for all tests of a machine."""
 
     settings: BubblewrapSettings
-    view: View
+    view: SharedView
     environment: Path
     agent: Path
     mcp: Path
-    filters: Filters
+    filters: SeccompFilters
     variables: dict[str, str]
 
 
@@ -119,7 +119,9 @@ def _launch(ground: Ground, folder: Path, fds: dict[str, int]) -> subprocess.Pop
     memory = os.memfd_create("filter")
     os.write(memory, ground.filters.agent)
     os.lseek(memory, 0, os.SEEK_SET)
-    passed = Descriptors(lock=fds["lock"], status=fds["lock"], seccomp=memory, config=fds["config"], ready=fds["ready"])
+    passed = BwrapDescriptors(
+        lock=fds["lock"], status=fds["lock"], seccomp=memory, config=fds["config"], ready=fds["ready"]
+    )
     seeds = home_files(ground.environment)
     mounts = Mounts(ground.environment, seeds, ground.agent, ground.mcp, folder / "workspace", folder / "run")
     with (folder / "log").open("wb") as log:

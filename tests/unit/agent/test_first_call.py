@@ -19,14 +19,14 @@ import pytest
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallNotFound
 from sandmesh.tools import RunIpythonCell
-from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
-from sandmeshd.agent.calls.dispatcher import Dispatcher, Identity
-from sandmeshd.agent.calls.event_log import Place
+from sandmeshd.agent.calls.call import Outcome, RunningCall, Timeouts
+from sandmeshd.agent.calls.dispatcher import AgentIdentity, Dispatcher
+from sandmeshd.agent.calls.event_log import LogPosition
 from sandmeshd.agent.calls.toolbox import Toolbox
 from sandmeshd.agent.link.link import serve_links
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.namespaces import control_sockets
-from sandmeshd.agent.processes.spawner import Limits, Processes
+from sandmeshd.agent.processes.spawner import ProcessLimits, ProcessSpawner
 from sandmeshd.agent.python.cells import Cells, Code, MakeKernel
 from sandmeshd.agent.python.kernels import open_kernel
 from sandmeshd.agent.startup.first_call import FirstCall
@@ -67,13 +67,13 @@ class Agent:
 
     async def run_warm_up(self, code: str, timeout: float | None = None) -> tuple[Outcome, bytes]:
         """Run a warm-up cell and return its outcome and its events."""
-        call = Call(pb.CallStart(call_id="warm-up"), Timeouts(interrupt=0.2))
+        call = RunningCall(pb.CallStart(call_id="warm-up"), Timeouts(interrupt=0.2))
         outcome = await self.cells.run_warm_up(CellParams(code, timeout), call)
         return outcome, b"".join(self.events(call))
 
-    def events(self, call: Call) -> list[bytes]:
+    def events(self, call: RunningCall) -> list[bytes]:
         """Return the content of a call that nobody follows."""
-        pieces, _ = call.log.after(Place(0), 1 << 20)
+        pieces, _ = call.log.after(LogPosition(0), 1 << 20)
         events = pb.CallEventBatch.FromString(b"".join(pieces)).events
         return [event.content.json for event in events if event.HasField("content")]
 
@@ -87,11 +87,11 @@ class Agent:
 class WatchedCells(Cells):
     """Cells that keep how warm-ups ended."""
 
-    def __init__(self, processes: Processes, make: MakeKernel) -> None:
+    def __init__(self, processes: ProcessSpawner, make: MakeKernel) -> None:
         super().__init__(processes, make, Memory(-1, 0))
         self.warm_ups: asyncio.Queue[Outcome] = asyncio.Queue()
 
-    async def run_warm_up(self, cell: Code, call: Call) -> Outcome:
+    async def run_warm_up(self, cell: Code, call: RunningCall) -> Outcome:
         outcome = await super().run_warm_up(cell, call)
         self.warm_ups.put_nowait(outcome)
         return outcome
@@ -114,7 +114,7 @@ def zygote(ground: Ground, tmp_path: Path) -> Generator[tuple[int, socket.socket
 async def agent(zygote: tuple[int, socket.socket], tmp_path: Path) -> AsyncGenerator[Agent]:
     """Yield an agent whose kernel has run nothing."""
     pid, control = zygote
-    processes = Processes(control, Limits(0))
+    processes = ProcessSpawner(control, ProcessLimits(0))
     cells = WatchedCells(processes, partial(open_kernel, processes, str(tmp_path)))
     try:
         async with asyncio.timeout(60):
@@ -129,7 +129,7 @@ async def agent(zygote: tuple[int, socket.socket], tmp_path: Path) -> AsyncGener
 @asynccontextmanager
 async def _linked(cells: WatchedCells, path: str, zygote: int) -> AsyncGenerator[Agent]:
     toolbox = Toolbox({RunIpythonCell: cells.run}, ["generic"])
-    dispatcher = Dispatcher(Identity(SANDBOX, TOKEN, "test"), TOKEN_IN_FORCE, lambda: toolbox)
+    dispatcher = Dispatcher(AgentIdentity(SANDBOX, TOKEN, "test"), TOKEN_IN_FORCE, lambda: toolbox)
     server = await asyncio.get_running_loop().create_unix_server(serve_links(dispatcher), path)
     async with server, connect(path) as client:
         yield Agent(dispatcher, cells, client, zygote)

@@ -12,7 +12,7 @@ import pytest
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InternalError, SandmeshError
 from sandmesh.tools import RunIpythonCell, RunShellCommand
-from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
+from sandmeshd.agent.calls.call import Outcome, RunningCall, Timeouts
 from sandmeshd.agent.calls.toolbox import Toolbox
 from sandmeshd.agent.startup.deferred import Deferred
 from sandmeshd.agent.startup.first_tools import FirstTools
@@ -52,12 +52,12 @@ STRANGE = [("run_cell", b'{"code": "1"}'), ("", b"{}"), ("RunIpythonCell", b"{}"
 FIRST = {case.replace(b"NAME", name) for case in (*PLAIN, *MORE) for name in (b"code", b"command")}
 
 
-async def run_cell(_: Any, __: Call) -> Outcome:
+async def run_cell(_: Any, __: RunningCall) -> Outcome:
     """Stand for what runs cells."""
     return Outcome()
 
 
-async def run_command(_: Any, __: Call) -> Outcome:
+async def run_command(_: Any, __: RunningCall) -> Outcome:
     """Stand for what runs commands."""
     return Outcome()
 
@@ -100,7 +100,7 @@ async def test_the_rest_is_imported_after_the_first_call_and_not_before() -> Non
         run = late.begun_by(run_command, 0.0)
         assert not imported.done()
         for _ in range(2):
-            assert await run(None, Call(pb.CallStart(), Timeouts())) == Outcome()
+            assert await run(None, RunningCall(pb.CallStart(), Timeouts())) == Outcome()
         async with asyncio.timeout(60):
             await imported
     finally:

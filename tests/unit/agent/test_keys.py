@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandmeshd.agent.calls.terminal_keys import Keys, kernel_makes_signals
+from sandmeshd.agent.calls.terminal_keys import SignalKeys, kernel_makes_signals
 
 ON_TERMINAL = """
 import fcntl, signal, subprocess, sys, termios, time
@@ -45,7 +45,7 @@ def test_this_kernel_makes_them_itself() -> None:
 
 def test_they_are_found_where_the_terminal_has_them_and_not_where_it_is_raw(terminal: tuple[int, int]) -> None:
     master, slave = terminal
-    keys = Keys(master, os.ttyname(slave))
+    keys = SignalKeys(master, os.ttyname(slave))
     assert keys.find(b"ab\x03c") == 2
     assert keys.find(b"abc") == 3
     attributes = termios.tcgetattr(slave)
@@ -60,5 +60,5 @@ def test_all_that_runs_on_the_terminal_gets_the_signal(terminal: tuple[int, int]
     with subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        Keys(master, os.ttyname(slave)).press(b"\x03")
+        SignalKeys(master, os.ttyname(slave)).press(b"\x03")
         assert process.wait(60) == 7

@@ -18,8 +18,8 @@ from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.shared import frames
 from sandmesh.tools import RunShellCommand
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome, Timeouts
-from sandmeshd.agent.calls.dispatcher import CallPolicy, Dispatcher, Identity, Retention
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Outcome, RunningCall, Timeouts
+from sandmeshd.agent.calls.dispatcher import AgentIdentity, CallPolicy, Dispatcher, Retention
 from sandmeshd.agent.calls.spill import Disk
 from sandmeshd.agent.calls.toolbox import Toolbox
 from sandmeshd.agent.link.link import serve_links
@@ -39,12 +39,12 @@ class World:
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, command: RunShellCommand, call: Call) -> Outcome:
+    async def run(self, command: RunShellCommand, call: RunningCall) -> Outcome:
         """Run the command, by its first word."""
         word, _, rest = command.command.partition(" ")
         self.ran.append(command.command)
         call.started(1)
-        acts: dict[str, Callable[[Call, str], Awaitable[None]]] = {
+        acts: dict[str, Callable[[RunningCall, str], Awaitable[None]]] = {
             "write": write,
             "wait": self.wait,
             "stay": stay,
@@ -54,12 +54,12 @@ class World:
         self.finished.set()
         return Outcome(exit_code=0, reason=call.stop_reason or pb.END_REASON_EXITED)
 
-    async def wait(self, call: Call, _: str) -> None:
+    async def wait(self, call: RunningCall, _: str) -> None:
         await self.goes_on.wait()
         call.output(pb.STREAM_STDOUT, b"went on")
 
 
-async def write(call: Call, size: str) -> None:
+async def write(call: RunningCall, size: str) -> None:
     """Write so many bytes, as fast as there is room."""
     left = int(size)
     while left:
@@ -71,14 +71,14 @@ async def write(call: Call, size: str) -> None:
         await asyncio.sleep(0)
 
 
-async def stay(call: Call, _: str) -> None:
+async def stay(call: RunningCall, _: str) -> None:
     """Run until the call is stopped."""
     stopped = asyncio.Event()
     with call.stopping(stopped.set):
         await stopped.wait()
 
 
-async def fail(_: Call, message: str) -> None:
+async def fail(_: RunningCall, message: str) -> None:
     """Fail as at a mistake of the user."""
     raise ToolFailure(message)
 
@@ -94,7 +94,7 @@ async def make_world(tmp_path: Path) -> AsyncGenerator[MakeWorld]:
     async def make(
         retention: Retention | None = None, timeouts: Timeouts | None = None, disk: Disk | None = None
     ) -> World:
-        identity = Identity(SANDBOX, TOKEN, "test")
+        identity = AgentIdentity(SANDBOX, TOKEN, "test")
         dispatcher = Dispatcher(
             identity, LEASE, lambda: tools, CallPolicy(retention or Retention(), timeouts or Timeouts(), disk)
         )

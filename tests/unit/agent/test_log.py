@@ -14,30 +14,30 @@ from sandmeshd.agent.calls.event_log import (
     LARGEST_WINDOW,
     RESERVE,
     SMALLEST_WINDOW,
-    EventLog,
-    Place,
+    CallLog,
+    LogPosition,
 )
 from sandmeshd.agent.link.framing import encode_frame
 
 
-def write(log: EventLog, size: int) -> None:
+def write(log: CallLog, size: int) -> None:
     """Keep an event with so many bytes of output."""
     log.append(pb.CallEvent(output=pb.Output(stream=pb.STREAM_STDOUT, data=bytes(size))), size)
 
 
-def events(log: EventLog, after: int = 0, budget: int = 1 << 30) -> list[pb.CallEvent]:
+def events(log: CallLog, after: int = 0, budget: int = 1 << 30) -> list[pb.CallEvent]:
     """Read the events after a sequence, as a caller who knows of nothing but its sequence."""
-    pieces, _ = log.after(Place(after), budget)
+    pieces, _ = log.after(LogPosition(after), budget)
     return list(pb.CallEventBatch.FromString(b"".join(pieces)).events)
 
 
 def test_a_window_is_held_to_its_bounds() -> None:
-    windows = [EventLog(size).window for size in (0, 1, 200_000, 1 << 40)]
+    windows = [CallLog(size).window for size in (0, 1, 200_000, 1 << 40)]
     assert windows == [DEFAULT_WINDOW, SMALLEST_WINDOW, 200_000, LARGEST_WINDOW]
 
 
 def test_events_are_numbered_from_one_and_read_from_any_place() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     for size in (1, 2, 3):
         write(log, size)
     assert [(event.sequence, len(event.output.data)) for event in events(log)] == [(1, 1), (2, 2), (3, 3)]
@@ -46,7 +46,7 @@ def test_events_are_numbered_from_one_and_read_from_any_place() -> None:
 
 
 def test_an_acknowledgement_frees_what_it_covers_and_no_more() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     for _ in range(4):
         write(log, 1000)
     full = log.room
@@ -60,7 +60,7 @@ def test_an_acknowledgement_frees_what_it_covers_and_no_more() -> None:
 
 
 def test_a_budget_cuts_a_batch_but_never_below_one_event() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     for _ in range(3):
         write(log, 1000)
     assert [event.sequence for event in events(log, budget=2500)] == [1, 2]
@@ -68,7 +68,7 @@ def test_a_budget_cuts_a_batch_but_never_below_one_event() -> None:
 
 
 def test_many_tiny_events_fill_a_window_too() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     count = 0
     while log.room > 0:
         write(log, 1)
@@ -77,7 +77,7 @@ def test_many_tiny_events_fill_a_window_too() -> None:
 
 
 def test_a_dropped_range_stands_as_one_event_with_its_last_number() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     for _ in range(10):
         log.drop_oldest(10_000 + EVENT_COST)
         write(log, 10_000)
@@ -89,10 +89,10 @@ def test_a_dropped_range_stands_as_one_event_with_its_last_number() -> None:
 
 
 def test_a_reader_misses_only_what_it_had_not_read() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     for _ in range(5):
         write(log, 10_000)
-    _, place = log.after(Place(0), 20_500)
+    _, place = log.after(LogPosition(0), 20_500)
     for _ in range(5):
         log.drop_oldest(10_000 + EVENT_COST)
         write(log, 10_000)
@@ -105,7 +105,7 @@ def test_a_reader_misses_only_what_it_had_not_read() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 20_000), st.booleans()), max_size=60))
 def test_no_byte_is_lost_without_a_word_and_no_number_is_missing(steps: list[tuple[int, bool]]) -> None:
-    log, place, written, received, last = EventLog(SMALLEST_WINDOW), Place(0), 0, 0, 0
+    log, place, written, received, last = CallLog(SMALLEST_WINDOW), LogPosition(0), 0, 0, 0
     for size, read in [*steps, (1, True)]:
         log.drop_oldest(size + EVENT_COST)
         write(log, size)
@@ -121,7 +121,7 @@ def test_no_byte_is_lost_without_a_word_and_no_number_is_missing(steps: list[tup
 
 
 def test_what_was_acknowledged_is_dropped_for_who_asks_for_it_again() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     for _ in range(4):
         write(log, 1000)
     log.acknowledge(3)
@@ -135,7 +135,7 @@ def test_what_was_acknowledged_is_dropped_for_who_asks_for_it_again() -> None:
 
 
 def test_what_was_taken_leaves_its_room_to_newer_events_and_is_kept_until_they_need_it() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     while log.room > 1000:
         write(log, 1000)
     full = log.last
@@ -152,7 +152,7 @@ def test_what_was_taken_leaves_its_room_to_newer_events_and_is_kept_until_they_n
 
 
 def test_what_was_taken_holds_a_writer_again_when_its_subscriber_is_gone() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     for _ in range(5):
         write(log, 10_000)
     log.take(5)
@@ -163,25 +163,25 @@ def test_what_was_taken_holds_a_writer_again_when_its_subscriber_is_gone() -> No
 
 
 def test_what_was_acknowledged_is_not_there_for_who_asks_from_the_start() -> None:
-    log = EventLog(SMALLEST_WINDOW)
+    log = CallLog(SMALLEST_WINDOW)
     log.append(pb.CallEvent(started=pb.Started()))
-    assert log.has_after(Place(0))
+    assert log.has_after(LogPosition(0))
     log.acknowledge(1)
-    assert not log.has_after(Place(0))
+    assert not log.has_after(LogPosition(0))
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_383, 16_384, 70_000])
 def test_an_event_of_any_size_reads_back_as_a_batch_of_it(size: int) -> None:
-    log = EventLog(LARGEST_WINDOW)
+    log = CallLog(LARGEST_WINDOW)
     event = pb.CallEvent(content=pb.Content(json=bytes(size)))
     log.append(event, size)
-    (piece,), _ = log.after(Place(0), LARGEST_WINDOW)
+    (piece,), _ = log.after(LogPosition(0), LARGEST_WINDOW)
     assert piece == pb.CallEventBatch(events=[event]).SerializeToString()
 
 
 @pytest.mark.parametrize("size", [1, 100, 127, 128, 16_383, 16_384, 65_536])
 def test_output_reads_back_as_it_was_written(size: int) -> None:
-    log = EventLog(LARGEST_WINDOW)
+    log = CallLog(LARGEST_WINDOW)
     for stream in (pb.STREAM_STDOUT, pb.STREAM_STDERR):
         log.append_output(stream, bytes(size))
     assert events(log) == [

@@ -15,7 +15,7 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import ToolNotFound
 from sandmesh.shared.frames import FrameBuffer, FrameTooLarge, pack, prefix
 from sandmeshd.agent.mcp.client import protocol
-from sandmeshd.agent.mcp.client.tool_list import Listing
+from sandmeshd.agent.mcp.client.tool_list import ToolListing
 from sandmeshd.agent.mcp.manager.client_process import parse_listing
 from sandmeshd.drivers.node.agent_config import AGENT, MCP
 
@@ -77,7 +77,7 @@ def test_frames_come_whole_however_they_are_cut() -> None:
 
 @pytest.mark.parametrize("control", ["\x1b[2J", "\n", "\x9b", "\u202e"])
 def test_a_tool_with_control_characters_in_its_name_is_refused(control: str) -> None:
-    listing = Listing()
+    listing = ToolListing()
     hostile: dict[str, Any] = {"name": f"a{control}b", "inputSchema": {}}
     listing.take([hostile, {**hostile, "name": "fine \u00fc"}])
     sent = json.loads(listing.encoded())

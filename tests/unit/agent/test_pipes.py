@@ -11,17 +11,17 @@ from collections.abc import Sequence
 import pytest
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import Call, Timeouts
-from sandmeshd.agent.calls.event_log import Place
+from sandmeshd.agent.calls.call import RunningCall, Timeouts
+from sandmeshd.agent.calls.event_log import LogPosition
 from sandmeshd.agent.processes.pipes import OutputPipe
 
 PIECES = [bytes([number % 256]) * 4096 for number in range(64)]
 MEGABYTE = 1 << 20
 
 
-def outputs(call: Call) -> list[bytes]:
+def outputs(call: RunningCall) -> list[bytes]:
     """Return what each output event of a call has."""
-    pieces, _ = call.log.after(Place(0), 2 * MEGABYTE)
+    pieces, _ = call.log.after(LogPosition(0), 2 * MEGABYTE)
     events = pb.CallEventBatch.FromString(b"".join(pieces)).events
     return [event.output.data for event in events if event.HasField("output")]
 
@@ -37,7 +37,7 @@ def write_all(fd: int, pieces: Sequence[bytes]) -> None:
 
 @pytest.mark.parametrize("gathers", [False, True])
 async def test_bulk_output_that_is_gathered_comes_whole_and_in_order(gathers: bool) -> None:
-    call = Call(pb.CallStart(call_id="one", window_bytes=2 * MEGABYTE), Timeouts())
+    call = RunningCall(pb.CallStart(call_id="one", window_bytes=2 * MEGABYTE), Timeouts())
     pipe = OutputPipe(pb.STREAM_STDOUT, gathers=gathers)
     writer, pipe.writer = pipe.writer, -1
     thread = threading.Thread(target=write_all, args=(writer, PIECES))

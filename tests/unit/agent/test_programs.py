@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import Call, Timeouts
-from sandmeshd.agent.calls.event_log import Place
+from sandmeshd.agent.calls.call import RunningCall, Timeouts
+from sandmeshd.agent.calls.event_log import LogPosition
 from sandmeshd.agent.processes.namespaces import control_sockets
 from sandmeshd.agent.processes.programs import Program, Programs
-from sandmeshd.agent.processes.spawner import Limits, Processes
+from sandmeshd.agent.processes.spawner import ProcessLimits, ProcessSpawner
 
 TURNS = 20
 """Of the loop: more than what is there to be read waits."""
@@ -27,7 +27,7 @@ TURNS = 20
 def programs() -> Generator[tuple[Programs, socket.socket]]:
     """Return what runs programs, and the place of its zygote."""
     ours, theirs = control_sockets()
-    processes = Processes(ours, Limits())
+    processes = ProcessSpawner(ours, ProcessLimits())
     made = Programs(processes, "/", {})
     with theirs:
         try:
@@ -52,7 +52,7 @@ def say(zygote: socket.socket, **report: Any) -> None:
 async def test_that_it_started_is_told_before_what_it_wrote(terminal: tuple[int, int] | None) -> None:
     async with asyncio.timeout(60):
         with programs() as (made, zygote):
-            call = Call(pb.CallStart(call_id="one"), Timeouts())
+            call = RunningCall(pb.CallStart(call_id="one"), Timeouts())
             running = asyncio.create_task(made.run(Program(["echo"], terminal=terminal), call))
             await turn()
             _, fds, _, _ = socket.recv_fds(zygote, 65_536, 4)
@@ -64,6 +64,6 @@ async def test_that_it_started_is_told_before_what_it_wrote(terminal: tuple[int,
             await running
             for fd in fds:
                 os.close(fd)
-            pieces, _ = call.log.after(Place(0), 1 << 20)
+            pieces, _ = call.log.after(LogPosition(0), 1 << 20)
             events = pb.CallEventBatch.FromString(b"".join(pieces)).events
             assert [event.WhichOneof("event") for event in events] == ["started", "output"]

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from sandmeshd.agent.tools.desktop.rfb import VERSION, ClientMessages
+from sandmeshd.agent.tools.desktop.rfb import VERSION, RfbMessages
 from sandmeshd.agent.tools.viewers import BadMessage
 
 GREETING = VERSION + b"\x01" + b"\x01"
@@ -30,7 +30,7 @@ INPUT = (
 
 def fed(allowed: bool, data: bytes, size: int) -> bytes:
     """Feed a greeting and data in pieces, and return what passes after the greeting."""
-    messages = ClientMessages(lambda: allowed)
+    messages = RfbMessages(lambda: allowed)
     sent = GREETING + data
     passed = b"".join(messages.feed(sent[at : at + size]) for at in range(0, len(sent), size))
     assert passed.startswith(GREETING)
@@ -46,7 +46,7 @@ def test_input_passes_only_while_it_may_however_the_bytes_arrive(size: int) -> N
 
 def test_permission_is_asked_for_each_message() -> None:
     allowed = [True]
-    messages = ClientMessages(lambda: allowed[0])
+    messages = RfbMessages(lambda: allowed[0])
     messages.feed(GREETING)
     assert messages.feed(INPUT[0]) == INPUT[0]
     allowed[0] = False
@@ -54,7 +54,7 @@ def test_permission_is_asked_for_each_message() -> None:
 
 
 def test_a_viewer_never_has_the_desktop_for_itself() -> None:
-    assert ClientMessages(lambda: True).feed(VERSION + b"\x01\x00") == GREETING
+    assert RfbMessages(lambda: True).feed(VERSION + b"\x01\x00") == GREETING
 
 
 def test_an_encoding_that_changes_the_length_of_messages_is_not_agreed_on() -> None:
@@ -74,4 +74,4 @@ def test_an_encoding_that_changes_the_length_of_messages_is_not_agreed_on() -> N
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(BadMessage):
-        ClientMessages(lambda: True).feed(data)
+        RfbMessages(lambda: True).feed(data)

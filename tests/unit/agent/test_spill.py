@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.call import Timeouts
-from sandmeshd.agent.calls.event_log import EVENT_COST, SMALLEST_WINDOW, EventLog, Place
+from sandmeshd.agent.calls.event_log import EVENT_COST, SMALLEST_WINDOW, CallLog, LogPosition
 from sandmeshd.agent.calls.spill import MOST_OF_ALL, MOST_PIECES, Disk, Extent, Spill
 
 from .client import connect
@@ -78,13 +78,13 @@ def test_where_nothing_can_be_written_nothing_is_spilled() -> None:
 
 
 def test_the_oldest_goes_from_disk_as_from_memory(tmp_path: Path) -> None:
-    log = EventLog(SMALLEST_WINDOW, Spill(Disk(str(tmp_path)), 100_000))
+    log = CallLog(SMALLEST_WINDOW, Spill(Disk(str(tmp_path)), 100_000))
     log.spilling = True
     for number in range(40):
         log.drop_oldest(5000)
         data = bytes([number]) * 4000
         log.append(pb.CallEvent(output=pb.Output(stream=pb.STREAM_STDOUT, data=data)), len(data))
-    pieces, _ = log.after(Place(0), 1 << 30)
+    pieces, _ = log.after(LogPosition(0), 1 << 30)
     dropped, *rest = pb.CallEventBatch.FromString(b"".join(pieces)).events
     assert dropped.dropped.bytes + sum(len(event.output.data) for event in rest) == 160_000
     assert [event.output.data[0] for event in rest] == list(range(rest[0].output.data[0], 40))
@@ -94,8 +94,8 @@ def test_the_oldest_goes_from_disk_as_from_memory(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 9000), st.sampled_from(["take", "acknowledge", "go", "read"])), max_size=80))
 def test_no_byte_is_lost_without_a_word_whoever_reads_where(steps: list[tuple[int, str]]) -> None:
-    log = EventLog(SMALLEST_WINDOW, Spill(Disk("/tmp"), 60_000))
-    written, place, known = 0, Place(0), Place(0)
+    log = CallLog(SMALLEST_WINDOW, Spill(Disk("/tmp"), 60_000))
+    written, place, known = 0, LogPosition(0), LogPosition(0)
     for size, act in steps:
         data = size if log.room >= size + EVENT_COST else 0
         if data:

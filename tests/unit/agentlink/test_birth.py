@@ -19,7 +19,7 @@ from sandmeshd.agentlink import addresses
 from sandmeshd.agentlink.birth import give_birth, load_mesh_identity
 from sandmeshd.agentlink.calls import AgentCall
 from sandmeshd.agentlink.connection import open_link
-from sandmeshd.drivers.node.identity import Identity, new_identity
+from sandmeshd.drivers.node.identity import TlsIdentity, new_identity
 from tests.unit.agent.client import SANDBOX, TOKEN
 from tests.unit.agent.sandbox import Ground, Sandbox, children, config, prepare_ground, started_with
 
@@ -32,22 +32,22 @@ def ground() -> Ground:
 
 
 @pytest.fixture(scope="module")
-def key() -> Identity:
+def key() -> TlsIdentity:
     return new_identity()
 
 
-def loaded(identity: Identity, folder: Path) -> ssl.SSLContext:
+def loaded(identity: TlsIdentity, folder: Path) -> ssl.SSLContext:
     (folder / "mesh.pem").write_bytes(identity.pem)
     return load_mesh_identity(folder / "mesh.pem")
 
 
 @pytest.fixture
-def mesh(key: Identity, tmp_path: Path) -> ssl.SSLContext:
+def mesh(key: TlsIdentity, tmp_path: Path) -> ssl.SSLContext:
     return loaded(key, tmp_path)
 
 
 @contextmanager
-def waiting(ground: Ground, key: Identity, seconds: float = 60) -> Generator[Sandbox]:
+def waiting(ground: Ground, key: TlsIdentity, seconds: float = 60) -> Generator[Sandbox]:
     """Start an agent that knows the mesh's certificate and its address, and nothing else."""
     birth = {"certificate_sha256": key.pin, "timeout": f"{seconds}s"}
     first = {"listen": "unix:///run/agent/agent.sock", "birth": birth, "ends_with_driver": True}
@@ -78,13 +78,15 @@ def at(sandbox: Sandbox) -> str:
     return f"unix://{sandbox.socket}"
 
 
-async def test_an_agent_is_born_over_its_first_connection(ground: Ground, key: Identity, mesh: ssl.SSLContext) -> None:
+async def test_an_agent_is_born_over_its_first_connection(
+    ground: Ground, key: TlsIdentity, mesh: ssl.SSLContext
+) -> None:
     with waiting(ground, key) as sandbox:
         await give_birth(at(sandbox), born_as(ground), mesh)
         assert await echo(at(sandbox)) == b"born\n"
 
 
-async def test_no_user_code_runs_before(ground: Ground, key: Identity) -> None:
+async def test_no_user_code_runs_before(ground: Ground, key: TlsIdentity) -> None:
     with waiting(ground, key) as sandbox:
         [zygote] = children(sandbox.agent_pid)
         assert children(zygote) == []
@@ -98,7 +100,7 @@ async def test_no_user_code_runs_before(ground: Ground, key: Identity) -> None:
 
 
 async def test_another_mesh_is_refused_and_the_right_one_still_comes(
-    ground: Ground, key: Identity, mesh: ssl.SSLContext, tmp_path: Path
+    ground: Ground, key: TlsIdentity, mesh: ssl.SSLContext, tmp_path: Path
 ) -> None:
     other = loaded(new_identity(), tmp_path)
     with waiting(ground, key) as sandbox:
@@ -109,7 +111,7 @@ async def test_another_mesh_is_refused_and_the_right_one_still_comes(
         assert await echo(at(sandbox)) == b"born\n"
 
 
-async def test_a_second_birth_is_refused(ground: Ground, key: Identity, mesh: ssl.SSLContext) -> None:
+async def test_a_second_birth_is_refused(ground: Ground, key: TlsIdentity, mesh: ssl.SSLContext) -> None:
     with waiting(ground, key) as sandbox:
         births = [give_birth(at(sandbox), born_as(ground), mesh, 20) for _ in range(2)]
         first, second = await asyncio.gather(*births, return_exceptions=True)
@@ -123,7 +125,7 @@ async def test_a_second_birth_is_refused(ground: Ground, key: Identity, mesh: ss
 
 
 async def test_one_that_has_expired_is_refused_and_names_the_clocks(
-    ground: Ground, key: Identity, mesh: ssl.SSLContext
+    ground: Ground, key: TlsIdentity, mesh: ssl.SSLContext
 ) -> None:
     with waiting(ground, key) as sandbox:
         with pytest.raises(InvalidArgument, match="expired: is the clock"):
@@ -135,7 +137,7 @@ async def test_one_that_has_expired_is_refused_and_names_the_clocks(
 
 
 async def test_what_was_recorded_at_one_birth_is_of_no_use_for_another(
-    ground: Ground, key: Identity, mesh: ssl.SSLContext, tmp_path: Path
+    ground: Ground, key: TlsIdentity, mesh: ssl.SSLContext, tmp_path: Path
 ) -> None:
     recorded = bytearray()
 
@@ -171,7 +173,7 @@ async def test_what_was_recorded_at_one_birth_is_of_no_use_for_another(
         assert await echo(at(second)) == b"born\n"
 
 
-async def test_an_agent_that_nobody_gives_birth_to_ends(ground: Ground, key: Identity) -> None:
+async def test_an_agent_that_nobody_gives_birth_to_ends(ground: Ground, key: TlsIdentity) -> None:
     with waiting(ground, key, 0.5) as sandbox:
         assert await asyncio.to_thread(sandbox.process.wait, 60) == 1
 
@@ -186,7 +188,7 @@ async def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 @pytest.mark.usefixtures("trusted")
 async def test_a_birth_comes_through_a_clouds_gateway_beside_health_checks(
-    ground: Ground, key: Identity, mesh: ssl.SSLContext, tmp_path: Path
+    ground: Ground, key: TlsIdentity, mesh: ssl.SSLContext, tmp_path: Path
 ) -> None:
     with waiting(ground, key) as sandbox:
         reader, writer = await asyncio.open_unix_connection(sandbox.socket)

@@ -12,7 +12,7 @@ import pytest
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.errors import SandboxLost
 from sandmesh.shared import frames
-from sandmeshd.agentlink.link import AgentLink, Channel
+from sandmeshd.agentlink.link import AgentLink, LinkChannel
 
 SILENCE = 0.4
 
@@ -48,7 +48,7 @@ async def test_a_link_of_which_nothing_is_awaited_rests_and_holds() -> None:
 async def test_an_agent_that_is_silent_after_a_rest_is_given_up() -> None:
     async with silent_agent() as link:
         await rested(link)
-        channel = Channel(link)
+        channel = LinkChannel(link)
         assert not link.heartbeat.rests
         with pytest.raises(SandboxLost, match="does not answer"):
             async with asyncio.timeout(20):

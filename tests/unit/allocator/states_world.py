@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
 from sandmeshd.allocator.records.record_store import Claim, NodeWant, RecordStore, Want
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.store import Store
 from tests.unit.allocator.invariants import Caps
 
@@ -34,7 +34,7 @@ class Allocator:
 
     records: RecordStore
     maintenance: MaintenanceStore
-    starting: list[Record]
+    starting: list[RecordState]
     claims: list[tuple[Claim, str]]
 
 

@@ -19,7 +19,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import Recovering, SandboxStartFailed
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
 from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordStore
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.store import StoreSettings, open_store
 from tests.unit.allocator.invariants import Caps, check, dump
@@ -87,13 +87,13 @@ class Steps(RuleBasedStateMachine):
         self.names += 1
         return f"{kind}_{self.names:04}"
 
-    def granted(self, record: Record) -> None:
+    def granted(self, record: RecordState) -> None:
         """A lease was granted: its token is above all before it, and nobody else had the sandbox."""
         assert record.token > self.token
         self.token = record.token
         assert self.holders.setdefault(record.sandbox_id, record.text("holder")) == record.text("holder")
 
-    def keep_in_runtime(self, record: Record) -> None:
+    def keep_in_runtime(self, record: RecordState) -> None:
         labels = {**record.labels(), "node": record.node_id}
         made = driver_pb2.RuntimeSandbox(sandbox_id=record.sandbox_id, spec=record.spec, record_labels=labels)
         self.runtime[record.sandbox_id] = made
@@ -103,7 +103,7 @@ class Steps(RuleBasedStateMachine):
         busy = [allocator for allocator in self.allocators if getattr(allocator, what)]
         return busy[at % len(busy)]
 
-    def some(self, pick: int, *states: str) -> Record | None:
+    def some(self, pick: int, *states: str) -> RecordState | None:
         """Choose a record in one of the states."""
         ids = sorted(self.data.ids(*states))
         return self.do(self.allocators[0].records.read(ids[pick % len(ids)])) if ids else None
@@ -225,7 +225,7 @@ class Steps(RuleBasedStateMachine):
         allocator = self.at_work(at, "starting")
         self.finish_one(allocator, allocator.starting[pick % len(allocator.starting)])
 
-    def finish_one(self, allocator: Allocator, record: Record) -> None:
+    def finish_one(self, allocator: Allocator, record: RecordState) -> None:
         allocator.starting.remove(record)
         done, now = self.do(allocator.records.ready(record.sandbox_id, driver_pb2.RuntimeSandbox()))
         assert not done or record.sandbox_id in self.runtime

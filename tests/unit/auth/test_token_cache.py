@@ -16,7 +16,7 @@ from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable, Unauthe
 from sandmeshd.auth.token_cache import KnownTokens
 from sandmeshd.runtime.rpc.interceptors import Context
 from sandmeshd.runtime.rpc.local_channel import local_channel
-from sandmeshd.runtime.rpc.server import Registration
+from sandmeshd.runtime.rpc.server import ServiceRegistration
 
 NOW, HOUR, MINUTE = 1_800_000_000.0, 3600.0, 60.0
 NAME = pb.DESCRIPTOR.services_by_name["TokenService"].full_name
@@ -40,14 +40,14 @@ class Service:
         expires = Timestamp(seconds=int(NOW + MINUTE))
         return pb.CheckTokenResponse(token=pb.Token(scope=pb.SCOPE_USER, user_id="ada", expire_time=expires))
 
-    def registration(self) -> Registration:
+    def registration(self) -> ServiceRegistration:
         """Return it as a service of which this method is served alone."""
         convert = (pb.CheckTokenRequest.FromString, pb.CheckTokenResponse.SerializeToString)
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             METHOD: grpc.unary_unary_rpc_method_handler(self.check, *convert)
         }
         handler = grpc.method_handlers_generic_handler(NAME, methods)
-        return Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,)))
+        return ServiceRegistration(NAME, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 @dataclass

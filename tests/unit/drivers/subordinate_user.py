@@ -12,7 +12,7 @@ from sandmeshd.cli.doctor.findings import Health
 from sandmeshd.cli.doctor.machine import check_machine
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.drivers.conformance.inside import run, run_cell
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.ordinary import SUBORDINATE
@@ -32,7 +32,7 @@ async def test_each_sandbox_has_a_subordinate_uid_of_its_own_and_leaves_nothing(
         assert len(set(uids)) == 2
         assert [int(sandbox.enforced["host_uid"]) for sandbox in made] == uids
         assert all(uid in SUBORDINATE for uid in uids)
-        folders = [Folders(paths).folder(name) for name in ("one", "two")]
+        folders = [MeshFolders(paths).folder(name) for name in ("one", "two")]
         for sandbox, found, uid in zip(made, folders, uids, strict=True):
             assert (await run(sandbox, FILES)).exit_code == 0
             assert (await run_cell(sandbox, "import os; print(os.getuid(), os.getgid())")).stdout == "1000 1000\n"
@@ -60,7 +60,7 @@ async def test_a_sandbox_outlives_its_driver_and_is_swept_with_its_files(paths: 
 async def test_nobody_else_of_the_machine_reaches_their_directories(paths: MeshPaths) -> None:
     async with open_mesh(paths) as (driver, settings):
         await driver.create_sandbox(request_of(settings, "one"))
-        folder = Folders(paths).folder("one")
+        folder = MeshFolders(paths).folder("one")
         for inner in (folder.workspace, folder.sockets):
             closed = [above for above in inner.parents if above.stat().st_uid == os.geteuid()]
             assert any(stat.S_IMODE(above.stat().st_mode) & 0o077 == 0 for above in closed)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.drivers.node.builds import Step, building, is_being_built, is_complete, with_growth
+from sandmeshd.drivers.node.builds import BuildStep, building, is_being_built, is_complete, with_growth
 
 BUILDER = """
 import asyncio, sys
@@ -36,22 +36,26 @@ async def _build(target: Path, text: str = "done") -> bool:
     return True
 
 
-async def _slow_steps(folder: Path, seen: asyncio.Event) -> AsyncGenerator[Step]:
-    yield Step("fetching", 0.5)
+async def _slow_steps(folder: Path, seen: asyncio.Event) -> AsyncGenerator[BuildStep]:
+    yield BuildStep("fetching", 0.5)
     (folder / "wheel").write_bytes(bytes(3 << 20))
     await seen.wait()
-    yield Step("done", 1)
+    yield BuildStep("done", 1)
 
 
 async def test_a_step_that_takes_long_is_repeated_with_the_size_so_far(folder: Path) -> None:
     seen = asyncio.Event()
-    steps_seen: list[Step] = []
+    steps_seen: list[BuildStep] = []
     async with asyncio.timeout(20), aclosing(with_growth(_slow_steps(folder, seen), folder, 0.01)) as steps:
         async for step in steps:
             steps_seen.append(step)
             if step.message == "fetching, 3.0 MiB so far":
                 seen.set()
-    assert (steps_seen[0], steps_seen[1].fraction, steps_seen[-1]) == (Step("fetching", 0.5), 0.5, Step("done", 1))
+    assert (steps_seen[0], steps_seen[1].fraction, steps_seen[-1]) == (
+        BuildStep("fetching", 0.5),
+        0.5,
+        BuildStep("done", 1),
+    )
 
 
 async def test_of_many_builders_at_once_one_builds(folder: Path) -> None:

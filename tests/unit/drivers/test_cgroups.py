@@ -21,7 +21,7 @@ from sandmeshd.drivers.bubblewrap.cgroups.files import Mount, number
 from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne, quota_and_period
 from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo
 from sandmeshd.drivers.conformance.inside import run, run_cell
-from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.records import Folder, MeshFolders
 from sandmeshd.runtime.paths import MeshPaths
 from tests.processes import command_of
 
@@ -53,12 +53,12 @@ async def make(driver: Driver, paths: MeshPaths, **limits: int) -> pb.RuntimeSan
 
 def folders_of(paths: MeshPaths) -> list[Path]:
     """Return the directories of the groups of the sandbox `one`, as its folder names them."""
-    return [Path(line) for line in Folders(paths).folder("one").groups.read_text().splitlines()]
+    return [Path(line) for line in MeshFolders(paths).folder("one").groups.read_text().splitlines()]
 
 
 def group_of(groups: Groups, paths: MeshPaths) -> Group:
     """Return the groups of the sandbox `one`."""
-    found = groups.find(Folders(paths).folder("one"))
+    found = groups.find(MeshFolders(paths).folder("one"))
     assert found is not None
     return found
 
@@ -77,7 +77,7 @@ def sleep(entered: list[str]) -> subprocess.Popen[bytes]:
 async def test_user_code_is_in_one_group_and_the_agent_in_another(driver: Driver, paths: MeshPaths) -> None:
     sandbox = await make(driver, paths, memory_bytes=64 << 20, cpu_millis=500, pids=64)
     await run_cell(sandbox, "import subprocess; subprocess.Popen(['sleep', '100'])")
-    init = str(Folders(paths).folder("one").status_value("child-pid"))
+    init = str(MeshFolders(paths).folder("one").status_value("child-pid"))
     for path in folders_of(paths):
         user, agent = members(path / USER), members(path / AGENT)
         assert "sleep 100 " in user
@@ -117,7 +117,7 @@ async def test_a_deleted_sandbox_leaves_no_group(driver: Driver, paths: MeshPath
 
 async def test_a_sandbox_without_such_limits_has_no_group(driver: Driver, paths: MeshPaths) -> None:
     sandbox = await make(driver, paths)
-    assert not Folders(paths).folder("one").groups.exists()
+    assert not MeshFolders(paths).folder("one").groups.exists()
     assert sandbox.enforced["memory"] == "no"
     assert sandbox.enforced["pids"] == "rlimit"
 
@@ -126,7 +126,7 @@ async def test_a_create_that_fails_leaves_no_group(paths: MeshPaths, prepared: N
     async with open_driver(BubblewrapSettings(paths=paths, start_timeout=0.001)) as driver:
         with pytest.raises(Exception, match="did not listen"):
             await make(driver, paths, memory_bytes=64 << 20)
-    assert groups.find(Folders(paths).folder("one")) is None
+    assert groups.find(MeshFolders(paths).folder("one")) is None
 
 
 async def test_the_groups_of_a_killed_driver_are_swept_by_the_next(
@@ -147,12 +147,12 @@ async def test_the_groups_of_a_killed_driver_are_swept_by_the_next(
 async def test_groups_of_living_sandboxes_are_not_swept(driver: Driver, paths: MeshPaths, groups: Groups) -> None:
     sandbox = await make(driver, paths, memory_bytes=64 << 20)
     async with open_driver(BubblewrapSettings(paths=paths)):
-        assert groups.find(Folders(paths).folder("one")) is not None
+        assert groups.find(MeshFolders(paths).folder("one")) is not None
     assert (await run(sandbox, "echo alive")).stdout == "alive\n"
 
 
 async def test_groups_are_removed_wherever_their_folder_says_they_are(paths: MeshPaths, groups: Groups) -> None:
-    folder = Folders(paths).folder("moved")
+    folder = MeshFolders(paths).folder("moved")
     folder.root.mkdir()
     group = groups.make(folder, GroupLimits(pids=10))
     assert group is not None
@@ -163,7 +163,7 @@ async def test_groups_are_removed_wherever_their_folder_says_they_are(paths: Mes
 
 
 async def test_a_process_that_joins_is_below_the_agents_limit(paths: MeshPaths, groups: Groups) -> None:
-    folder = Folders(paths).folder("joined")
+    folder = MeshFolders(paths).folder("joined")
     folder.root.mkdir()
     group = groups.make(folder, GroupLimits(memory_bytes=64 << 20))
     assert group is not None
@@ -177,7 +177,7 @@ async def test_a_process_that_joins_is_below_the_agents_limit(paths: MeshPaths, 
 
 
 def test_what_the_machine_refuses_is_a_missing_capability(paths: MeshPaths, groups: Groups) -> None:
-    folder = Folders(paths).folder("large")
+    folder = MeshFolders(paths).folder("large")
     folder.root.mkdir()
     with pytest.raises(CapabilityMissing, match="pids"):
         groups.make(folder, GroupLimits(pids=1 << 30))

@@ -18,7 +18,7 @@ from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import MARK
 from sandmeshd.drivers.node.processes import find
-from sandmeshd.drivers.node.records import Folder, Folders, Record, read_record
+from sandmeshd.drivers.node.records import Folder, MeshFolders, SpecRecord, read_record
 from sandmeshd.runtime.paths import MeshPaths
 
 from .conftest import request_of
@@ -38,7 +38,7 @@ def start_driver(paths: MeshPaths, ends: str) -> subprocess.Popen[bytes]:
 
 
 def _one(paths: MeshPaths) -> Folder:
-    return Folders(paths).folder("one")
+    return MeshFolders(paths).folder("one")
 
 
 async def _kill_with(paths: MeshPaths, ends: str) -> None:
@@ -94,7 +94,7 @@ async def test_what_a_killed_driver_half_made_is_made_again(paths: MeshPaths) ->
         record = read_record(_one(paths))
         assert record is not None
         record.sandbox.state = pb.RUNTIME_STATE_STARTING
-        Record(record.sandbox, 0).write(_one(paths))
+        SpecRecord(record.sandbox, 0).write(_one(paths))
         second = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
         assert second.agent_token != first.agent_token
         assert (await run(second, "echo here")).stdout == "here\n"

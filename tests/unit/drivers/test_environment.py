@@ -16,7 +16,7 @@ from sandmesh.errors import TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.app import open_view
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, home_files
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.node.builds import Step, is_complete
+from sandmeshd.drivers.node.builds import BuildStep, is_complete
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import PythonEnvironment, load_templates
 
@@ -46,7 +46,7 @@ async def _builder(paths: MeshPaths) -> EnvironmentBuilder:
     return EnvironmentBuilder(settings, await open_view(settings))
 
 
-async def _build(builder: EnvironmentBuilder, python: PythonEnvironment = SMALL) -> list[Step]:
+async def _build(builder: EnvironmentBuilder, python: PythonEnvironment = SMALL) -> list[BuildStep]:
     return [step async for step in builder.build(python)]
 
 

@@ -17,9 +17,9 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import RuntimeUnavailable, SandboxStartFailed
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
-from sandmeshd.drivers.bubblewrap.identity import Lease, Leases, check_range
+from sandmeshd.drivers.bubblewrap.identity import UidLease, UidLeases, check_range
 from sandmeshd.drivers.conformance.inside import run
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
 
@@ -65,7 +65,7 @@ def uid_of(pid: int) -> int:
 
 def init_uid(paths: MeshPaths, name: str = "one") -> int:
     """Return the uid of a sandbox's PID 1 on the host."""
-    pid = Folders(paths).folder(name).status_value("child-pid")
+    pid = MeshFolders(paths).folder(name).status_value("child-pid")
     assert pid is not None
     return uid_of(pid)
 
@@ -73,7 +73,7 @@ def init_uid(paths: MeshPaths, name: str = "one") -> int:
 def is_free(uid: int) -> bool:
     """Return whether a uid of the machine can be leased."""
     try:
-        Leases(settings_with(sandbox_uids=f"{uid}-{uid}")).lease().close()
+        UidLeases(settings_with(sandbox_uids=f"{uid}-{uid}")).lease().close()
     except SandboxStartFailed:
         return False
     return True
@@ -99,7 +99,7 @@ async def test_each_sandbox_of_the_machine_has_a_uid_of_its_own(paths: MeshPaths
         assert all(uid in settings.uid_range for uid in uids)
         listed = await one.list_sandboxes(pb.ListSandboxesRequest(mesh_id=paths.mesh_id))
         assert [int(sandbox.enforced["host_uid"]) for sandbox in listed.sandboxes] == uids[:3]
-        assert [Folders(paths).folder(name).workspace.stat().st_uid for name in ("a", "b", "c")] == uids[:3]
+        assert [MeshFolders(paths).folder(name).workspace.stat().st_uid for name in ("a", "b", "c")] == uids[:3]
 
 
 @pytest.mark.needs("root")
@@ -111,7 +111,7 @@ async def test_a_spare_has_the_uid_that_its_sandbox_will_have(paths: MeshPaths) 
         sandbox = await mesh.make("one")
         assert sandbox.enforced["host_uid"] == str(uid) == str(init_uid(paths))
         assert (await run(sandbox, "touch file && ls -ln file")).stdout.split()[2] == "1000"
-        assert (Folders(paths).folder("one").workspace / "file").stat().st_uid == uid
+        assert (MeshFolders(paths).folder("one").workspace / "file").stat().st_uid == uid
 
 
 @pytest.mark.needs("root")
@@ -124,7 +124,7 @@ async def test_a_uid_is_free_when_its_sandbox_ends_and_not_before(paths: MeshPat
     async with asyncio.timeout(60):
         while (await driver.stderr.readline()) not in (b"made\n", b""):
             pass
-    uid, pid = init_uid(paths), Folders(paths).folder("one").status_value("child-pid")
+    uid, pid = init_uid(paths), MeshFolders(paths).folder("one").status_value("child-pid")
     assert pid is not None
     init = os.pidfd_open(pid)
     try:
@@ -157,7 +157,7 @@ async def test_a_create_beyond_the_last_uid_says_what_to_do(paths: MeshPaths, un
         await driver.create_sandbox(request_of(settings, "one"))
         with pytest.raises(SandboxStartFailed, match="widen SANDMESH_SANDBOX_UIDS"):
             await driver.create_sandbox(request_of(settings, "two"))
-        assert not Folders(paths).folder("two").is_there()
+        assert not MeshFolders(paths).folder("two").is_there()
         await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))
         await driver.create_sandbox(request_of(settings, "two"))
 
@@ -229,8 +229,8 @@ def test_uids_that_the_drivers_own_namespace_lacks_are_refused_or_by_default_not
 @pytest.mark.needs("root")
 def test_a_lease_lasts_until_the_last_copy_of_its_lock_is_closed(unused: str) -> None:
     uid = int(unused.partition("-")[0])
-    lease = Leases(settings_with(sandbox_uids=unused)).lease()
-    assert isinstance(lease, Lease)
+    lease = UidLeases(settings_with(sandbox_uids=unused)).lease()
+    assert isinstance(lease, UidLease)
     assert lease.own == uid
     copy = os.dup(lease.lock)
     lease.close()

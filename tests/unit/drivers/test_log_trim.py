@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from sandmeshd.drivers.bubblewrap.log_trim import trim
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.paths import MeshPaths
 
 
@@ -30,7 +30,7 @@ def test_the_older_half_goes_and_its_writer_goes_on_after_the_rest(tmp_path: Pat
 
 def test_who_follows_a_log_that_was_shortened_reads_on_from_its_begin(tmp_path: Path) -> None:
     paths = MeshPaths("m", tmp_path / "state", tmp_path / "run")
-    folder = Folders(paths).folder("sb_1")
+    folder = MeshFolders(paths).folder("sb_1")
     folder.log.parent.mkdir(parents=True)
     folder.log.write_text("x" * 50 + "\n")
     _, end = folder.tail(1000)

@@ -18,7 +18,7 @@ from sandmeshd.drivers.bubblewrap.cgroups.files import mounts, own_groups
 from sandmeshd.drivers.bubblewrap.pause import pause, resume
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.node.processes import find
-from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.records import Folder, MeshFolders
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.conftest import below
 from tests.unit.store.waiting import until
@@ -62,7 +62,7 @@ def _processes(folder: Folder) -> list[int]:
 
 async def test_every_process_stands_still_also_of_a_program_that_forks_all_the_time(paths: MeshPaths) -> None:
     settings = BubblewrapSettings(paths=paths)
-    folder = Folders(paths).folder("one")
+    folder = MeshFolders(paths).folder("one")
     async with open_driver(settings) as driver:
         made = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
         await run(made, FORKING * 3)
@@ -103,7 +103,7 @@ async def test_a_paused_sandbox_is_adopted_as_paused_and_goes_on_where_it_was(pa
 
 async def test_a_pause_that_a_killed_driver_began_is_finished_by_the_next(paths: MeshPaths) -> None:
     settings = BubblewrapSettings(paths=paths)
-    folder = Folders(paths).folder("one")
+    folder = MeshFolders(paths).folder("one")
     async with open_driver(settings) as driver:
         await driver.create_sandbox(request_of(settings, "one"))
     (folder.root / "paused").write_text("[]")
@@ -114,7 +114,7 @@ async def test_a_pause_that_a_killed_driver_began_is_finished_by_the_next(paths:
 
 
 async def test_a_paused_sandbox_ends_with_its_private_driver_that_is_killed(paths: MeshPaths) -> None:
-    folder = Folders(paths).folder("one")
+    folder = MeshFolders(paths).folder("one")
     with start_driver(paths, "yes") as program:
         processes = find(folder)
         assert processes is not None
@@ -128,7 +128,7 @@ async def test_a_paused_sandbox_ends_with_its_private_driver_that_is_killed(path
 
 
 async def test_a_paused_sandbox_of_a_dead_mesh_is_swept(paths: MeshPaths) -> None:
-    folder = Folders(paths).folder("one")
+    folder = MeshFolders(paths).folder("one")
     with start_driver(paths, "no") as program:
         await pause(folder)
         program.kill()
@@ -140,7 +140,7 @@ async def test_a_paused_sandbox_of_a_dead_mesh_is_swept(paths: MeshPaths) -> Non
 
 async def test_what_ended_or_never_was_cannot_be_paused(paths: MeshPaths) -> None:
     settings = BubblewrapSettings(paths=paths)
-    folder = Folders(paths).folder("one")
+    folder = MeshFolders(paths).folder("one")
     async with open_driver(settings) as driver:
         with pytest.raises(SandboxNotFound):
             await _pause(driver)
@@ -170,7 +170,7 @@ def group() -> Iterator[Path]:
 
 async def test_a_group_of_version_2_freezes_its_sandbox(paths: MeshPaths, group: Path) -> None:
     settings = BubblewrapSettings(paths=paths)
-    folder = Folders(paths).folder("one")
+    folder = MeshFolders(paths).folder("one")
     async with open_driver(settings) as driver:
         made = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
         await run(made, COUNTING)

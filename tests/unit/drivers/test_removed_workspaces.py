@@ -12,7 +12,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.node import process_driver
-from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.records import Folder, MeshFolders
 from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
@@ -46,13 +46,13 @@ async def test_a_sandbox_whose_workspace_was_removed_on_the_host_ends_with_that_
     paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_driver, "LOOK_SECONDS", 0.2)
-    settings, folder = BubblewrapSettings(paths=paths), Folders(paths).folder("one")
+    settings, folder = BubblewrapSettings(paths=paths), MeshFolders(paths).folder("one")
     async with open_driver(settings) as driver:
         await driver.create_sandbox(request_of(settings, "one"))
         await driver.create_sandbox(request_of(settings, "other"))
         remove_tree(folder.workspace)
         assert await detail_of_end(driver, folder) == f"its workspace was removed on the host ({folder.workspace})"
-        assert Folders(paths).folder("other").is_alive()
+        assert MeshFolders(paths).folder("other").is_alive()
 
 
 @pytest.mark.needs("control groups")
@@ -60,7 +60,7 @@ async def test_a_sandbox_whose_control_group_was_removed_ends_and_does_not_go_on
     paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_driver, "LOOK_SECONDS", 0.2)
-    settings, folder = BubblewrapSettings(paths=paths), Folders(paths).folder("one")
+    settings, folder = BubblewrapSettings(paths=paths), MeshFolders(paths).folder("one")
     async with open_driver(settings) as driver:
         request = request_of(settings, "one")
         request.spec.limits.memory_bytes = 256 << 20
@@ -71,7 +71,7 @@ async def test_a_sandbox_whose_control_group_was_removed_ends_and_does_not_go_on
 
 
 async def test_a_sandbox_whose_whole_folder_was_removed_leaves_no_process_when_it_is_deleted(paths: MeshPaths) -> None:
-    settings, folder = BubblewrapSettings(paths=paths), Folders(paths).folder("one")
+    settings, folder = BubblewrapSettings(paths=paths), MeshFolders(paths).folder("one")
     async with open_driver(settings) as driver:
         await driver.create_sandbox(request_of(settings, "one"))
         init = os.pidfd_open(folder.status_value("child-pid") or 0)

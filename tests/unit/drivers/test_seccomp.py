@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from sandmeshd.drivers.node.seccomp import Filters, build_filters
+from sandmeshd.drivers.node.seccomp import SeccompFilters, build_filters
 
 # Loads a filter from standard input into itself and says with which errno each call ends.
 PROGRAM = """
@@ -63,7 +63,7 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def filters() -> Filters:
+def filters() -> SeccompFilters:
     return build_filters()
 
 
@@ -74,7 +74,7 @@ def _run(program: bytes) -> dict[str, int]:
     return found
 
 
-def test_user_code_is_denied_what_could_undo_its_walls(filters: Filters) -> None:
+def test_user_code_is_denied_what_could_undo_its_walls(filters: SeccompFilters) -> None:
     found = _run(filters.user)
     denied = ("unshare", "clone", "mount_setattr", "chroot", "tiocsti", "tiocsti with high bits")
     unknown = {"netlink": errno.EINVAL, "bridge": errno.EINVAL}
@@ -83,13 +83,13 @@ def test_user_code_is_denied_what_could_undo_its_walls(filters: Filters) -> None
     assert found["clone3"] == 38
 
 
-def test_user_code_is_denied_set_mempolicy_home_node_and_vmsplice(filters: Filters) -> None:
+def test_user_code_is_denied_set_mempolicy_home_node_and_vmsplice(filters: SeccompFilters) -> None:
     for program in (filters.user, filters.agent):
         found = _run(program)
         assert (found["set_mempolicy_home_node"], found["vmsplice"]) == (errno.EPERM, errno.EPERM)
 
 
-def test_what_programs_need_passes(filters: Filters) -> None:
+def test_what_programs_need_passes(filters: SeccompFilters) -> None:
     found = _run(filters.user)
     assert {name: found[name] for name in ("unix", "personality query", "getpid")} == {
         "unix": 0,
@@ -98,13 +98,13 @@ def test_what_programs_need_passes(filters: Filters) -> None:
     }
 
 
-def test_the_agent_may_make_namespaces_but_no_more(filters: Filters) -> None:
+def test_the_agent_may_make_namespaces_but_no_more(filters: SeccompFilters) -> None:
     found = _run(filters.agent)
     assert 1 not in (found["unshare"], found["clone3"], found["mount_setattr"])
     assert (found["chroot"], found["tiocsti"], found["netlink"]) == (1, 1, errno.EINVAL)
 
 
-def test_filters_are_whole_instructions_within_the_kernels_bound(filters: Filters) -> None:
+def test_filters_are_whole_instructions_within_the_kernels_bound(filters: SeccompFilters) -> None:
     for program in (filters.agent, filters.user):
         assert len(program) % 8 == 0
         assert 0 < len(program) // 8 <= 4096

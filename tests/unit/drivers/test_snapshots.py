@@ -14,7 +14,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, InvalidArgument, SnapshotDamaged, SnapshotNotFound, TooLarge
-from sandmeshd.drivers.snapshots.archive import Kept
+from sandmeshd.drivers.snapshots.archive import SnapshotArchive
 
 LIMIT = 4 << 20
 DATA = bytes(range(256)) * 9000
@@ -54,17 +54,17 @@ def named(name: str = "snap_a") -> pb.RuntimeSnapshot:
     return pb.RuntimeSnapshot(snapshot_id=name, template="base", record_labels={"session": "s"})
 
 
-async def read(kept: Kept, name: str = "snap_a") -> bytes:
+async def read(kept: SnapshotArchive, name: str = "snap_a") -> bytes:
     found = kept.find(name)
     assert found is not None
     return b"".join([piece async for piece in kept.stream(found)])
 
 
 async def test_what_is_saved_comes_back_until_it_is_removed(folder: Path) -> None:
-    kept = Kept(folder, LIMIT)
+    kept = SnapshotArchive(folder, LIMIT)
     saved = await kept.save(named(), stream())
     assert (saved.size_bytes, kept.all()) == (len(DATA), [saved])
-    assert await read(Kept(folder, LIMIT)) == DATA
+    assert await read(SnapshotArchive(folder, LIMIT)) == DATA
     with pytest.raises(AlreadyExists):
         await kept.save(named(), stream(b"other"))
     assert await read(kept) == DATA
@@ -75,7 +75,7 @@ async def test_what_is_saved_comes_back_until_it_is_removed(folder: Path) -> Non
 
 
 async def test_whoever_reads_a_damaged_one_never_gets_all_of_it(folder: Path) -> None:
-    kept = Kept(folder, LIMIT)
+    kept = SnapshotArchive(folder, LIMIT)
     saved = await kept.save(named(), stream())
     saved.checksum = "sha256:" + "0" * 64
     got: list[bytes] = []
@@ -92,7 +92,7 @@ async def _collect(pieces: AsyncGenerator[bytes], got: list[bytes]) -> None:
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "longer", "gone", "facts"])
 async def test_a_damaged_one_is_refused_before_its_last_byte(folder: Path, damage: str) -> None:
-    kept = Kept(folder, LIMIT)
+    kept = SnapshotArchive(folder, LIMIT)
     await kept.save(named(), stream())
     files, facts = folder / "snap_a" / "files.tar", folder / "snap_a" / "snapshot.json"
     content = files.read_bytes()
@@ -110,7 +110,7 @@ async def test_a_damaged_one_is_refused_before_its_last_byte(folder: Path, damag
 
 
 async def test_what_fails_or_is_too_large_leaves_nothing(folder: Path) -> None:
-    kept = Kept(folder, LIMIT)
+    kept = SnapshotArchive(folder, LIMIT)
     with pytest.raises(TooLarge, match="SANDMESH_SNAPSHOT_LIMIT"):
         await kept.save(named(), stream(bytes(LIMIT + 1)))
     with pytest.raises(ConnectionResetError):
@@ -127,7 +127,7 @@ def test_a_driver_that_is_killed_in_the_middle_leaves_nothing_once_it_is_back(fo
     assert process.stdout.readline() == b"half\n"
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    kept = Kept(folder, LIMIT)
+    kept = SnapshotArchive(folder, LIMIT)
     assert [name[:7] for name in left(folder)] == [".fresh-"]
     assert (kept.all(), kept.find("snap_a")) == ([], None)
     kept.sweep()

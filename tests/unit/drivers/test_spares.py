@@ -22,7 +22,7 @@ from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_
 from sandmeshd.drivers.bubblewrap.spawns import spares
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.node import process_driver
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.conftest import below
 from tests.processes import command_of
@@ -80,7 +80,7 @@ class Prepared:
 
     def init(self, name: str) -> int:
         """Return the pid of a sandbox's PID 1."""
-        pid = Folders(self.paths).folder(name).status_value("child-pid")
+        pid = MeshFolders(self.paths).folder(name).status_value("child-pid")
         assert pid is not None
         return pid
 
@@ -94,7 +94,7 @@ async def wait_for(is_so: Callable[[], bool]) -> None:
 
 def init_of(paths: MeshPaths, spare: Path) -> int:
     """Return the pid of a spare's PID 1."""
-    pid = Folders(paths).staged(spare.name.removeprefix(".gone-")).status_value("child-pid")
+    pid = MeshFolders(paths).staged(spare.name.removeprefix(".gone-")).status_value("child-pid")
     assert pid is not None
     return pid
 
@@ -122,7 +122,7 @@ async def test_a_create_takes_the_sandbox_that_waits_and_another_is_prepared(pat
         sandbox = await mesh.make("one", environment={"WHO": "one"})
         assert mesh.init("one") == waiting
         assert (await run(sandbox, "echo $WHO; pwd; echo kept > mine; hostname")).stdout.split()[0] == "one"
-        assert (Folders(paths).folder("one").workspace / "mine").read_text() == "kept\n"
+        assert (MeshFolders(paths).folder("one").workspace / "mine").read_text() == "kept\n"
         (second,) = await mesh.spares(2)
         waiting = init_of(paths, second)
         other = await mesh.make("two", environment={"WHO": "two"})
@@ -224,7 +224,7 @@ async def test_a_spare_is_in_the_control_groups_of_its_kind(paths: MeshPaths) ->
         two = await mesh.make("two", limits=limits)
         assert mesh.init("two") in waiting
         await run(two, "sleep 100 >/dev/null 2>&1 &")
-        groups = [Path(line) for line in Folders(paths).folder("two").groups.read_text().splitlines()]
+        groups = [Path(line) for line in MeshFolders(paths).folder("two").groups.read_text().splitlines()]
         assert all(str(mesh.init("two")) in (path / "agent" / "cgroup.procs").read_text().split() for path in groups)
         assert all((path / "user" / "cgroup.procs").read_text() for path in groups)
         for name in ("one", "two"):
@@ -282,10 +282,10 @@ async def test_the_spares_of_a_killed_driver_are_swept_by_the_next(paths: MeshPa
     arguments = (paths.mesh_id, str(paths.state_root), str(paths.runtime_root), "no", "2")
     killed = await asyncio.create_subprocess_exec(sys.executable, program, *arguments)
     try:
-        await wait_for(lambda: len([one for one in Folders(paths).all_staged() if one.is_alive()]) == 2)
+        await wait_for(lambda: len([one for one in MeshFolders(paths).all_staged() if one.is_alive()]) == 2)
     finally:
         killed.kill()
         await killed.wait()
     async with open_driver(BubblewrapSettings(paths=paths)):
-        assert Folders(paths).discarded() == []
+        assert MeshFolders(paths).discarded() == []
     await sweep_state(paths)

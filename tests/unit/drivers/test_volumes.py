@@ -17,7 +17,7 @@ from sandmeshd.drivers.api.volumes import volume_paths
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.decorators.kept_volumes import VolumeKeeper
 from sandmeshd.runtime.paths import MeshPaths
-from sandmeshd.storage import Folders, StorageSettings, open_folders
+from sandmeshd.storage import StorageSettings, StoredFolders, open_folders
 
 pytestmark = [pytest.mark.usefixtures("prepared"), pytest.mark.needs("user namespaces")]
 
@@ -30,7 +30,7 @@ class Kept:
     """A driver with its storage, and the copies on the node."""
 
     keeper: VolumeKeeper
-    folders: Folders
+    folders: StoredFolders
     copy: Path
     mesh_id: str
 

@@ -22,9 +22,9 @@ from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.pipes import open_pipe
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteGone
+from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import load_templates
@@ -61,7 +61,7 @@ def _name(pid: int) -> str:
 
 
 def _init(paths: MeshPaths, name: str) -> int:
-    pid = Folders(paths).folder(name).status_value("child-pid")
+    pid = MeshFolders(paths).folder(name).status_value("child-pid")
     assert pid is not None
     return pid
 
@@ -284,7 +284,7 @@ async def test_a_zygote_claimed_while_it_starts_is_not_started_again_for_spares(
     async with open_driver(settings) as driver:
         await _make(driver, settings, "one")
         async with asyncio.timeout(30):
-            while not Folders(paths).all_staged():  # noqa: ASYNC110 - what happens has no event
+            while not MeshFolders(paths).all_staged():  # noqa: ASYNC110 - what happens has no event
                 await asyncio.sleep(0.05)
         # A second one would start as soon as this spare is ready, and bear its name until it is up.
         await asyncio.sleep(2.0)
@@ -349,7 +349,7 @@ async def test_a_zygote_whose_closing_is_cut_short_holds_nothing_open() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with theirs:
-        closing = asyncio.create_task(Zygote(ours, os.pidfd_open(os.getpid())).close())
+        closing = asyncio.create_task(RunningZygote(ours, os.pidfd_open(os.getpid())).close())
         async with asyncio.timeout(20):
             await readable(theirs.fileno())
         closing.cancel()
@@ -362,7 +362,7 @@ async def test_a_zygote_whose_closing_is_cut_short_holds_nothing_open() -> None:
 async def test_what_is_killed_as_it_is_made_is_told_as_that(paths: MeshPaths, unread: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, open_pipe() as config:
-        spawn = Spawn(Folders(paths).folder("sb_one"), None, ours, config, 1000)
+        spawn = Spawn(MeshFolders(paths).folder("sb_one"), None, ours, config, 1000)
         if unread == "config":
             ours.send(b"go")
         else:

@@ -9,7 +9,7 @@ import pytest
 
 from sandmesh.errors import InvalidArgument, MeshUnavailable
 from sandmeshd.facades.http import bind, socket_address
-from sandmeshd.facades.mcp.settings import HttpSettings
+from sandmeshd.facades.mcp.settings import McpHttpSettings
 
 OPEN: dict[str, Any] = {"listen": ("0.0.0.0:8580",)}
 TLS: dict[str, Any] = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
@@ -24,15 +24,15 @@ TLS: dict[str, Any] = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
 )
 def test_an_address_that_is_open_to_others_needs_tls_and_tokens(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
-        HttpSettings(**settings).check_addresses("the adapter")
-    HttpSettings(**settings, allow_insecure=True).check_addresses("the adapter")
+        McpHttpSettings(**settings).check_addresses("the adapter")
+    McpHttpSettings(**settings, allow_insecure=True).check_addresses("the adapter")
 
 
 def test_tokens_are_asked_for_where_others_could_come() -> None:
-    assert HttpSettings(**OPEN).token_required
-    assert HttpSettings(**TLS).token_required
-    assert not HttpSettings().token_required
-    assert HttpSettings(require_token=True).token_required
+    assert McpHttpSettings(**OPEN).token_required
+    assert McpHttpSettings(**TLS).token_required
+    assert not McpHttpSettings().token_required
+    assert McpHttpSettings(require_token=True).token_required
 
 
 def test_an_address_that_cannot_be_listened_at_is_named() -> None:

@@ -17,7 +17,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandboxNotFound, SandmeshError, WrongState
 from sandmesh.shared import frames
 from sandmeshd.runtime.rpc.interceptors import Context
-from sandmeshd.runtime.rpc.server import Registration
+from sandmeshd.runtime.rpc.server import ServiceRegistration
 
 Resolved = sandbox_pb2.ResolveSandboxResponse
 TOKEN = secrets.token_hex(8)
@@ -128,7 +128,7 @@ class Allocator:
         self.reports.put_nowait(list(request.sandbox_ids))
         return sandbox_pb2.ReportActivityResponse()
 
-    def registration(self) -> Registration:
+    def registration(self) -> ServiceRegistration:
         """Return the methods as a service."""
         make = grpc.unary_unary_rpc_method_handler
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
@@ -163,7 +163,7 @@ class Allocator:
         }
         name = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
         handler = grpc.method_handlers_generic_handler(name, methods)
-        return Registration(name, lambda server: server.add_generic_rpc_handlers((handler,)))
+        return ServiceRegistration(name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 def output(sequence: int, text: str) -> call_pb2.CallEvent:

@@ -18,7 +18,7 @@ from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.gateway import GatewaySettings, open_gateway
 from sandmeshd.runtime.rpc.interceptors import Context
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 from tests.middlebox import Middlebox, middlebox
 
 from .stand_in import Allocator, Peer, agent, result
@@ -37,13 +37,13 @@ async def connect_session(
     return session_pb2.ConnectSessionResponse(session=session_pb2.Session(sandboxes=sandboxes))
 
 
-def broker() -> Registration:
+def broker() -> ServiceRegistration:
     """Return a broker's one method that is used as a service."""
     name = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
     take, answer = session_pb2.ConnectSessionRequest.FromString, session_pb2.ConnectSessionResponse.SerializeToString
     method = grpc.unary_unary_rpc_method_handler(connect_session, take, answer)
     handler = grpc.method_handlers_generic_handler(name, {"ConnectSession": method})
-    return Registration(name, lambda server: server.add_generic_rpc_handlers((handler,)))
+    return ServiceRegistration(name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 class World:

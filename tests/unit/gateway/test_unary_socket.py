@@ -34,7 +34,7 @@ from sandmeshd.gateway import GatewaySettings, open_gateway
 from sandmeshd.gateway.door.local_sockets import open_local_sockets
 from sandmeshd.gateway.door.unary_socket import unary_sockets
 from sandmeshd.runtime.rpc.interceptors import Around, Context
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 
 from .stand_in import Allocator
 
@@ -43,7 +43,7 @@ GET = "/sandmesh.api.sandbox.v1.SandboxService/GetSandbox"
 WATCH = "/sandmesh.api.sandbox.v1.SandboxService/WatchSandboxes"
 
 
-def service(behaviour: Behaviour) -> Registration:
+def service(behaviour: Behaviour) -> ServiceRegistration:
     async def watch(request: Get, context: Context) -> AsyncIterator[Got]:
         yield Got()
 
@@ -52,7 +52,7 @@ def service(behaviour: Behaviour) -> Registration:
         "WatchSandboxes": grpc.unary_stream_rpc_method_handler(watch, Get.FromString, Got.SerializeToString),
     }
     handler = grpc.method_handlers_generic_handler("sandmesh.api.sandbox.v1.SandboxService", methods)
-    return Registration("", lambda server: server.add_generic_rpc_handlers((handler,)))
+    return ServiceRegistration("", lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 async def known(request: Get, context: Context) -> Got:

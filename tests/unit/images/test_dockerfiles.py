@@ -15,7 +15,7 @@ from sandmeshd.images.builds.ignore import DockerIgnore
 from sandmeshd.images.builds.mounts import read_mount
 from sandmeshd.images.builds.stages import read_stages
 from sandmeshd.images.builds.state import State
-from sandmeshd.images.dockerfile import Instruction, expand, parse_dockerfile, raw_words
+from sandmeshd.images.dockerfile import ParsedInstruction, expand, parse_dockerfile, raw_words
 from sandmeshd.images.dockerfile.words import WordError
 
 FORMS = r"""# syntax=docker/dockerfile:1
@@ -166,7 +166,7 @@ VOLUME /data
     ],
 )
 def test_mounts_that_are_not_supported_are_refused(mount: str, message: str) -> None:
-    one = Instruction(7, "RUN", (f"--mount={mount}",), "true")
+    one = ParsedInstruction(7, "RUN", (f"--mount={mount}",), "true")
     with pytest.raises(InvalidArgument, match=f"line 7 .*{message}"):
         read_mount(one, State(config={}), mount)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.images.documents import MOST_LAYERS, Config, Manifest, parse_document, parse_manifest
+from sandmeshd.images.documents import MOST_LAYERS, Manifest, ProgramConfig, parse_document, parse_manifest
 from sandmeshd.images.image import to_image_config
 from sandmeshd.images.reference import parse_reference
 from sandmeshd.images.registry.authentication import Challenge, parse_challenge
@@ -71,7 +71,7 @@ def test_a_familiar_name_is_the_short_one() -> None:
 
 
 def test_what_a_configuration_lacks_has_defaults() -> None:
-    whole = parse_document(b'{"config": {"Env": null, "Cmd": null, "Entrypoint": null, "Labels": null}}', Config)
+    whole = parse_document(b'{"config": {"Env": null, "Cmd": null, "Entrypoint": null, "Labels": null}}', ProgramConfig)
     config = to_image_config(whole)
     assert (config.env, config.cmd, config.working_dir, config.user) == ({}, (), "/", "")
 
@@ -82,7 +82,7 @@ def test_what_a_configuration_lacks_has_defaults() -> None:
 )
 def test_damaged_documents_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidArgument):
-        parse_document(data, Config)
+        parse_document(data, ProgramConfig)
 
 
 def test_artifacts_and_too_many_layers_are_refused() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from sandmesh.errors import InvalidArgument, PermissionDenied, RuntimeUnavailable, TooLarge, WrongState
-from sandmeshd.images.progress import Progress
+from sandmeshd.images.progress import PullProgress
 from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.store import ImageStore
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
@@ -59,7 +59,7 @@ async def test_an_image_of_sixty_layers_is_pulled_with_progress_and_found_again(
 ) -> None:
     made = make_image([tree(f"{number}") for number in range(60)], {"Entrypoint": ["/bin/x"], "User": "1000:7"})
     name = registry.push(made, "many/layers:v1")
-    steps: list[Progress] = []
+    steps: list[PullProgress] = []
     image = await store.pull(name, progress=steps.append)
     assert [path.name for layer in image.layers for path in (layer / "etc").iterdir()] == [str(n) for n in range(60)]
     assert (image.config.entrypoint, image.config.user, image.digest) == (

@@ -14,7 +14,7 @@ import pytest
 from backports import zstd
 
 from sandmesh.errors import InvalidArgument, SandmeshError, TooLarge
-from sandmeshd.images.image import Image
+from sandmeshd.images.image import PulledImage
 from sandmeshd.images.store import ImageStore
 from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate
 from tests.image_layouts import entry, file_entry, make_image, make_tar
@@ -26,7 +26,7 @@ FIRST_UID = 0 if os.geteuid() == 0 else find_subordinate().uids.start
 
 async def pull(
     store: ImageStore, folder: Path, *layers: bytes, compress: Callable[[bytes], bytes] = gzip.compress
-) -> Image:
+) -> PulledImage:
     layout = make_image(layers, {"Env": ["A=b"]}, compress).write_layout(folder / f"oci-{os.urandom(4).hex()}")
     return await store.pull(f"oci:{layout}")
 

@@ -16,13 +16,13 @@ from sandmeshd.agent.link.tls import load_identity
 from sandmeshd.agentlink.addresses import read_address, tls_endpoint
 from sandmeshd.agentlink.connection import connect, open_link
 from sandmeshd.agentlink.link import AgentLink
-from sandmeshd.drivers.node.identity import Identity, new_identity
+from sandmeshd.drivers.node.identity import TlsIdentity, new_identity
 
 TOKEN = "what only the agent may hear"  # noqa: S105 - of a test
 
 
 @asynccontextmanager
-async def _heard(identity: Identity, folder: Path) -> AsyncGenerator[tuple[int, asyncio.Queue[bytes]]]:
+async def _heard(identity: TlsIdentity, folder: Path) -> AsyncGenerator[tuple[int, asyncio.Queue[bytes]]]:
     """Listen as an agent does with an identity, say nothing and keep what is heard, to the end of each connection."""
     heard: asyncio.Queue[bytes] = asyncio.Queue()
 

@@ -20,7 +20,7 @@ from sandmeshd.auth.principal import SERVICE, Principal, acting_for, current_pri
 from sandmeshd.auth.service_identity import KEY, Identities, identity_required, kept_secret, read_secret
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.rpc.interceptors import Context
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 
 SECRET, OTHER = "s" * 32, "o" * 32
 METHOD = "/sandmesh.api.session.v1.SessionService/GetSession"
@@ -32,7 +32,7 @@ async def say_caller(request: pb.GetSessionRequest, context: Context) -> pb.GetS
     return pb.GetSessionResponse(session=pb.Session(user_id=caller.user_id, session_id=caller.scope))
 
 
-def registration() -> Registration:
+def registration() -> ServiceRegistration:
     """Return a service whose one method returns its principal."""
     name, _, method = METHOD.strip("/").partition("/")
     convert = (pb.GetSessionRequest.FromString, pb.GetSessionResponse.SerializeToString)
@@ -40,7 +40,7 @@ def registration() -> Registration:
         method: grpc.unary_unary_rpc_method_handler(say_caller, *convert)
     }
     handler = grpc.method_handlers_generic_handler(name, methods)
-    return Registration(name, lambda server: server.add_generic_rpc_handlers((handler,)))
+    return ServiceRegistration(name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 @pytest.fixture

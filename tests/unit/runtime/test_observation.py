@@ -18,7 +18,7 @@ from sandmeshd.auth.channels import open_channel
 from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.local_channel import local_channel
 from sandmeshd.runtime.rpc.observation import HEADER, observed
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 
 Context = grpc.aio.ServicerContext[Any, Any]
 SERVICE = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
@@ -49,7 +49,7 @@ class Link:
         yield pb.WatchSandboxesResponse()
 
     @property
-    def service(self) -> Registration:
+    def service(self) -> ServiceRegistration:
         """The methods as a service."""
         method: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
             self.get, pb.GetSandboxRequest.FromString, pb.GetSandboxResponse.SerializeToString
@@ -59,7 +59,7 @@ class Link:
         )
         methods = {"GetSandbox": method, "WatchSandboxes": stream}
         handler = grpc.method_handlers_generic_handler(SERVICE, methods)
-        return Registration(SERVICE, lambda server: server.add_generic_rpc_handlers((handler,)))
+        return ServiceRegistration(SERVICE, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 @asynccontextmanager

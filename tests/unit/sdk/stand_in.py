@@ -15,7 +15,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxNotFound, SandmeshError, SessionNotFound, ToolNotFound, to_detail
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 
 Tool = Callable[["Served"], Awaitable[None]]
 Outbox = asyncio.Queue[pb.MultiplexResponse | None]
@@ -309,7 +309,7 @@ class StandIn:
         return [request for request in self.requests if isinstance(request, kind)]
 
 
-def served(module: Any, name: str, **methods: Any) -> Registration:
+def served(module: Any, name: str, **methods: Any) -> ServiceRegistration:
     """Give some methods of a service as gRPC wants them."""
     service = module.DESCRIPTOR.services_by_name[name]
     made: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
@@ -320,7 +320,7 @@ def served(module: Any, name: str, **methods: Any) -> Registration:
         request = GetMessageClass(described.input_type)
         made[method] = make(behaviour, request.FromString, GetMessageClass(described.output_type).SerializeToString)
     handler = grpc.method_handlers_generic_handler(service.full_name, made)
-    return Registration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
+    return ServiceRegistration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 def text(block: str) -> pb.Content:

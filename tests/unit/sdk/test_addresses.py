@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandmesh._client.addresses import Target, answers, configured, parse
+from sandmesh._client.addresses import DialTarget, answers, configured, parse
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.paths import gateway_socket
 from sandmeshd.runtime.paths import MeshPaths
@@ -30,7 +30,7 @@ from sandmeshd.runtime.paths import MeshPaths
     ],
 )
 def test_every_form_of_address_is_taken(address: str, name: str, secure: bool, proxied: bool) -> None:
-    assert parse(address) == Target(address, name, secure, proxied)
+    assert parse(address) == DialTarget(address, name, secure, proxied)
 
 
 @pytest.mark.parametrize(

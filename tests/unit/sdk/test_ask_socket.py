@@ -22,7 +22,7 @@ from sandmesh.errors import MeshUnavailable
 from sandmeshd.gateway.door.local_sockets import SocketContext, open_local_sockets
 from sandmeshd.gateway.door.unary_socket import unary_sockets
 from sandmeshd.runtime.rpc.interceptors import Context
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 
 
 class Gateway:
@@ -41,11 +41,11 @@ class Gateway:
         await self.let.wait()
         return Got(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id[:10]))
 
-    def _registration(self) -> Registration:
+    def _registration(self) -> ServiceRegistration:
         handler = grpc.unary_unary_rpc_method_handler(self._get, Get.FromString, Got.SerializeToString)
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"GetSandbox": handler}
         generic = grpc.method_handlers_generic_handler("sandmesh.api.sandbox.v1.SandboxService", methods)
-        return Registration("t", lambda server: server.add_generic_rpc_handlers((generic,)))
+        return ServiceRegistration("t", lambda server: server.add_generic_rpc_handlers((generic,)))
 
     @asynccontextmanager
     async def serve(self, with_socket: bool = True) -> AsyncGenerator[None]:

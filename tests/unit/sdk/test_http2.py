@@ -129,7 +129,7 @@ def test_room_is_given_back_for_what_was_received(monkeypatch: pytest.MonkeyPatc
 def test_the_end_brings_its_status_with_details() -> None:
     trailers = (("grpc-status", "16"), ("grpc-message", "who%20are you"), ("grpc-status-details-bin", "AAEC"))
     stream = begun(headers(OK), headers(trailers, END_HEADERS | END_STREAM))
-    assert stream.status == http2.Status(
+    assert stream.status == http2.StreamStatus(
         grpc.StatusCode.UNAUTHENTICATED, "who are you", (("grpc-status-details-bin", b"\0\1\2"),)
     )
     alone = begun(headers((*OK, ("grpc-status", "0")), END_HEADERS | END_STREAM))

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from sandmesh._client import heartbeat, tcp_calls
-from sandmesh._client.addresses import Target, parse
+from sandmesh._client.addresses import DialTarget, parse
 from sandmesh._client.heartbeat import WatchedStream
 from sandmesh._client.tcp_calls import TcpCallStream, connect
 from sandmesh._client.transport import Transport
@@ -22,7 +22,7 @@ from sandmesh.errors import MeshUnavailable, Unauthenticated
 from sandmesh.shared.wire_errors import from_rpc_error
 from sandmeshd.runtime.certificates import issue_certificate
 from sandmeshd.runtime.rpc.interceptors import Context
-from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 from sandmeshd.runtime.rpc.tls import ServerTls
 
 TOKEN = (("authorization", "Bearer right"),)
@@ -54,18 +54,18 @@ async def admitted(method: str, context: Context) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def serving(tls: ServerTls | None = None, listen: str = "127.0.0.1:0") -> AsyncGenerator[Target]:
+async def serving(tls: ServerTls | None = None, listen: str = "127.0.0.1:0") -> AsyncGenerator[DialTarget]:
     """Serve Multiplex by gRPC."""
     handler = grpc.stream_stream_rpc_method_handler(multiplex, pb.MultiplexRequest.FromString, bytes)
     methods = {"Multiplex": handler}
     generic = grpc.method_handlers_generic_handler("sandmesh.api.call.v1.CallService", methods)
-    services = [Registration("calls", lambda server: server.add_generic_rpc_handlers((generic,)))]
+    services = [ServiceRegistration("calls", lambda server: server.add_generic_rpc_handlers((generic,)))]
     async with asyncio.timeout(60), open_server([listen], services, [admitted], grace=0, tls=tls) as listening:
         yield parse(f"{'grpcs' if tls else 'grpc'}://{listening.addresses[0]}")
 
 
 @asynccontextmanager
-async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncGenerator[Target]:
+async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncGenerator[DialTarget]:
     """Serve whatever a test says."""
     async with asyncio.timeout(60):
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
@@ -90,11 +90,11 @@ def server_tls(issued: Path) -> ServerTls:
     return ServerTls(issued / "cert.pem", issued / "key.pem")
 
 
-def trusting(target: Target, issued: Path, name: str = "ca.pem") -> Target:
+def trusting(target: DialTarget, issued: Path, name: str = "ca.pem") -> DialTarget:
     return replace(target, certificates=(issued / name).read_bytes())
 
 
-def dialled(target: Target, metadata: tuple[tuple[str, str], ...] = TOKEN) -> Awaitable[TcpCallStream | None]:
+def dialled(target: DialTarget, metadata: tuple[tuple[str, str], ...] = TOKEN) -> Awaitable[TcpCallStream | None]:
     return connect(target, metadata, idle, ignored)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ByteSize, SecretStr
 
-from sandmeshd.storage import Snapshots, StorageSettings, open_storage
+from sandmeshd.storage import StorageSettings, WorkspaceSnapshots, open_storage
 from tests import oss
 from tests.s3 import BUCKET, KEY
 
@@ -16,7 +16,7 @@ LIMIT = 16 << 20
 
 
 @pytest.fixture(params=["local", "s3", "oss"])
-async def snapshots(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Snapshots]:
+async def snapshots(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[WorkspaceSnapshots]:
     """A storage of each kind, empty."""
     if request.param == "oss":
         async with oss.oss_server() as server, open_storage(oss_settings(server)) as opened:

@@ -11,7 +11,14 @@ from typer.testing import CliRunner
 
 from sandmesh.errors import InvalidArgument, LeaseLost, NotFound, TooLarge, WorkspaceNotReady
 from sandmeshd.cli.user_app import app
-from sandmeshd.storage import Folders, SavedWorkspace, Snapshots, StorageSettings, open_folders, open_storage
+from sandmeshd.storage import (
+    SavedWorkspace,
+    StorageSettings,
+    StoredFolders,
+    WorkspaceSnapshots,
+    open_folders,
+    open_storage,
+)
 
 from .conftest import LIMIT
 
@@ -45,9 +52,9 @@ def seen(folder: Path, *, below: bool = True) -> dict[str, tuple[int, str, bytes
 
 
 async def test_a_directory_comes_back_byte_for_byte_and_only_changes_are_sent(
-    snapshots: Snapshots, tmp_path: Path
+    snapshots: WorkspaceSnapshots, tmp_path: Path
 ) -> None:
-    folders, source = Folders(snapshots), tmp_path / "source"
+    folders, source = StoredFolders(snapshots), tmp_path / "source"
     source.mkdir()
     fill(source)
     before = seen(source)
@@ -63,8 +70,10 @@ async def test_a_directory_comes_back_byte_for_byte_and_only_changes_are_sent(
     assert set(seen(tmp_path / "copy")) == {*before, "more", "mine"}
 
 
-async def test_names_of_any_text_never_meet_each_other_or_a_workspace(snapshots: Snapshots, tmp_path: Path) -> None:
-    folders = Folders(snapshots)
+async def test_names_of_any_text_never_meet_each_other_or_a_workspace(
+    snapshots: WorkspaceSnapshots, tmp_path: Path
+) -> None:
+    folders = StoredFolders(snapshots)
     texts = ["a/b", "a", "a/pieces", "..", "../a", ".", "a%2Fb", "é", "e\u0301", "x\0y"]
     workspaces = [SavedWorkspace("a", "b/c"), SavedWorkspace("a/b", "c"), SavedWorkspace("a", "b", "c/base")]
     names: list[str | SavedWorkspace] = [*texts, *workspaces]
@@ -81,8 +90,8 @@ async def test_names_of_any_text_never_meet_each_other_or_a_workspace(snapshots:
             await folders.upload_folder(tmp_path, bad)
 
 
-async def test_what_cannot_be_done_is_said_and_changes_nothing(snapshots: Snapshots, tmp_path: Path) -> None:
-    folders, source, target = Folders(snapshots), tmp_path / "source", tmp_path / "target"
+async def test_what_cannot_be_done_is_said_and_changes_nothing(snapshots: WorkspaceSnapshots, tmp_path: Path) -> None:
+    folders, source, target = StoredFolders(snapshots), tmp_path / "source", tmp_path / "target"
     source.mkdir()
     (source / "mine").write_text("kept")
     await folders.upload_folder(source, "name")
@@ -121,7 +130,7 @@ async def test_a_damaged_one_is_refused_and_a_sessions_workspace_is_never_replac
         assert restored is not None
         await snapshots.save(key, 7, restored)
         with pytest.raises(LeaseLost):
-            await Folders(snapshots).upload_folder(tmp_path / "source", workspace)
+            await StoredFolders(snapshots).upload_folder(tmp_path / "source", workspace)
 
 
 def test_the_command_puts_and_fetches_and_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument, LeaseLost, StorageUnavailable, TooLarge, WorkspaceNotReady
 from sandmesh.shared.tar import pack
-from sandmeshd.storage import Saved, Snapshots, StorageSettings, open_storage
+from sandmeshd.storage import SaveSize, StorageSettings, WorkspaceSnapshots, open_storage
 from sandmeshd.storage.chunks import LARGEST, cut
 from tests.oss import oss_server
 
@@ -41,7 +41,7 @@ async def broken(data: bytes) -> AsyncIterator[bytes]:
     raise ConnectionResetError("its sandbox is gone")
 
 
-async def joined(snapshots: Snapshots, key: str = KEY) -> bytes:
+async def joined(snapshots: WorkspaceSnapshots, key: str = KEY) -> bytes:
     """Read what is saved."""
     restored = await snapshots.restore(key)
     assert restored is not None
@@ -62,13 +62,13 @@ def tree(folder: Path, files: dict[str, bytes]) -> bytes:
 
 
 async def test_what_is_saved_comes_back_and_only_what_changed_is_sent_again(
-    snapshots: Snapshots, tmp_path: Path
+    snapshots: WorkspaceSnapshots, tmp_path: Path
 ) -> None:
     files = {f"d{number % 7}/f{number}": noise(number, 20_000) for number in range(300)}
     folder = tmp_path / "workspace"
     first = tree(folder, {**files, "large": noise(999, 9 << 20)})
     assert await snapshots.restore(KEY) is None
-    assert await snapshots.save(KEY, 1, stream(first)) == Saved(len(first), len(first))
+    assert await snapshots.save(KEY, 1, stream(first)) == SaveSize(len(first), len(first))
     assert await joined(snapshots) == first
     assert (await snapshots.save(KEY, 2, stream(first, 7_777))).uploaded == 0
     second = tree(folder, {"d3/f3": b"changed", "d3/new": b"new"})
@@ -78,7 +78,7 @@ async def test_what_is_saved_comes_back_and_only_what_changed_is_sent_again(
     assert await snapshots.restore("0123.other") is None
 
 
-async def test_a_save_that_fails_half_way_leaves_what_was_there(snapshots: Snapshots) -> None:
+async def test_a_save_that_fails_half_way_leaves_what_was_there(snapshots: WorkspaceSnapshots) -> None:
     data = noise(2, 6 << 20)
     await snapshots.save(KEY, 1, stream(data))
     with pytest.raises(ConnectionResetError):
@@ -88,14 +88,14 @@ async def test_a_save_that_fails_half_way_leaves_what_was_there(snapshots: Snaps
     assert await joined(snapshots) == b"short"
 
 
-async def test_an_older_lease_never_replaces_what_a_later_one_saved(snapshots: Snapshots) -> None:
+async def test_an_older_lease_never_replaces_what_a_later_one_saved(snapshots: WorkspaceSnapshots) -> None:
     await snapshots.save(KEY, 7, stream(b"later"))
     with pytest.raises(LeaseLost):
         await snapshots.save(KEY, 6, stream(b"older"))
     assert await joined(snapshots) == b"later"
 
 
-async def test_what_is_larger_than_the_limit_is_refused_and_what_was_there_stays(snapshots: Snapshots) -> None:
+async def test_what_is_larger_than_the_limit_is_refused_and_what_was_there_stays(snapshots: WorkspaceSnapshots) -> None:
     await snapshots.save(KEY, 1, stream(b"small"))
     with pytest.raises(TooLarge, match="SANDMESH_STORAGE_LIMIT"):
         await snapshots.save(KEY, 2, stream(bytes(LIMIT + 1), 1 << 20))
@@ -164,7 +164,7 @@ async def test_each_service_of_the_library_is_there(service: str) -> None:
         "key_secret": secret,
     }
     async with open_storage(StorageSettings.model_validate(settings)) as snapshots:
-        assert isinstance(snapshots, Snapshots)
+        assert isinstance(snapshots, WorkspaceSnapshots)
 
 
 async def test_a_service_that_is_told_nonsense_is_refused() -> None:

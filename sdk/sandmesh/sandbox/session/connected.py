@@ -26,7 +26,7 @@ class BoxOpener(Generic[B]):
 
 
 @dataclass
-class _Entry(Generic[B]):
+class _LeasedBoxes(Generic[B]):
     """The lease on a session, and the boxes that were returned for it, by type."""
 
     lease: SessionLease
@@ -41,13 +41,13 @@ class ConnectedSessions(Generic[B]):
         self._timeout = timeout
         self._lifetimes = lifetimes
         self._opener = opener
-        self._entries: dict[Ids, _Entry[B]] = {}
+        self._entries: dict[Ids, _LeasedBoxes[B]] = {}
         self._lock = asyncio.Lock()
 
     async def connect(self, ids: Ids, types: Sequence[str]) -> list[B]:
         """Connect a session and return its boxes, one of each type."""
         async with self._lock:
-            entry = self._entries.get(ids) or _Entry[B](SessionLease(self._connection, *ids, self._lifetimes))
+            entry = self._entries.get(ids) or _LeasedBoxes[B](SessionLease(self._connection, *ids, self._lifetimes))
             slots = [session_pb2.SlotSpec(spec=write_spec(kind, {})) for kind in types]
             connected = await entry.lease.connect(slots, self._timeout)
             self._entries[ids] = entry
@@ -69,7 +69,7 @@ class ConnectedSessions(Generic[B]):
                 await self._release(ids)
 
     async def _release(self, ids: Ids) -> None:
-        entry = self._entries.pop(ids, None) or _Entry[B](SessionLease(self._connection, *ids, self._lifetimes))
+        entry = self._entries.pop(ids, None) or _LeasedBoxes[B](SessionLease(self._connection, *ids, self._lifetimes))
         await self._close_boxes(entry)
         await entry.lease.release(self._timeout)
 
@@ -82,7 +82,7 @@ class ConnectedSessions(Generic[B]):
             self._entries.clear()
         await release(self._connection)
 
-    async def _open_box(self, entry: _Entry[B], kind: str, sandbox_id: str) -> None:
+    async def _open_box(self, entry: _LeasedBoxes[B], kind: str, sandbox_id: str) -> None:
         # The same ids return the same box, unless its sandbox was lost and replaced or the box was closed.
         box = entry.boxes.get(kind)
         twin = None if box is None else self._opener.twin(box)
@@ -90,6 +90,6 @@ class ConnectedSessions(Generic[B]):
             entry.boxes[kind] = box = self._opener.make(kind, sandbox_id)
             await self._opener.twin(box).start()
 
-    async def _close_boxes(self, entry: _Entry[B]) -> None:
+    async def _close_boxes(self, entry: _LeasedBoxes[B]) -> None:
         for box in entry.boxes.values():
             await self._opener.twin(box).close()

@@ -39,7 +39,7 @@ async def await_birth(config: pb.AgentConfig, on_listening: Callable[[], None]) 
     birth = config.birth
     seconds = birth.timeout.ToNanoseconds() / 1e9 if birth.HasField("timeout") else _DEFAULT_SECONDS
     loop = asyncio.get_running_loop()
-    waiting = _Waiting(_load_ssl(), birth.certificate_sha256, config.listen)
+    waiting = _BirthState(_load_ssl(), birth.certificate_sha256, config.listen)
     parts = urlsplit(config.listen)
     if parts.scheme == "unix":
         server = await loop.create_unix_server(waiting.connect, parts.path)
@@ -67,7 +67,7 @@ def _load_ssl() -> Any:
     return import_module("ssl")
 
 
-class _Waiting:
+class _BirthState:
     """What the connections share: who may give birth, and whether it was done."""
 
     def __init__(self, ssl: Any, pin: str, listen: str) -> None:
@@ -75,7 +75,7 @@ class _Waiting:
         self.pin = pin
         self.born: asyncio.Future[pb.AgentConfig] = asyncio.get_running_loop().create_future()
         self._listen = listen
-        self._open: set[_Connection] = set()
+        self._open: set[_BirthConnection] = set()
         self._over = False
         # No authority signs the mesh's certificate: the pin is what holds, and TLS proves the key.
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -85,16 +85,16 @@ class _Waiting:
 
     def connect(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
-        return _Connection(self)
+        return _BirthConnection(self)
 
-    def add(self, connection: _Connection) -> bool:
+    def add(self, connection: _BirthConnection) -> bool:
         """Keep a connection; return False where there are too many, or the birth is over."""
         if self._over or len(self._open) >= _MOST_CONNECTIONS:
             return False
         self._open.add(connection)
         return True
 
-    def discard(self, connection: _Connection) -> None:
+    def discard(self, connection: _BirthConnection) -> None:
         """Forget a connection."""
         self._open.discard(connection)
 
@@ -121,10 +121,10 @@ class _Waiting:
         return config
 
 
-class _Connection(asyncio.Protocol):
+class _BirthConnection(asyncio.Protocol):
     """One connection: an empty frame or a request of HTTP, then TLS within it, a request and its response."""
 
-    def __init__(self, waiting: _Waiting) -> None:
+    def __init__(self, waiting: _BirthState) -> None:
         self._waiting = waiting
         self._transport: asyncio.Transport | None = None
         self._begun = bytearray()

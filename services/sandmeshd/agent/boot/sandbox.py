@@ -33,7 +33,7 @@ SPAWNED = struct.Struct("=ii")
 
 
 @dataclass(frozen=True)
-class View:
+class ZygoteMounts:
     """The mounts that each sandbox of a zygote has of its own; all else is as the zygote sees it, read-only."""
 
     memory: list[tuple[str, str]]
@@ -47,7 +47,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Descriptors:
+class SandboxDescriptors:
     """The descriptors of one sandbox. PID 1 holds `lock` and `lease` for as long as it lives."""
 
     lock: int
@@ -60,11 +60,11 @@ class Descriptors:
     """The lock of the sandbox's uid; negative if that is the zygote's."""
 
     @staticmethod
-    def received(fds: list[int], *, has_uid: bool) -> Descriptors:
+    def received(fds: list[int], *, has_uid: bool) -> SandboxDescriptors:
         """Return the descriptors of a request, in its order."""
         lease = fds.pop(4) if has_uid else -1
         lock, log, config, driver, *memory = fds
-        return Descriptors(lock, log, config, driver, memory[0] if memory else -1, lease)
+        return SandboxDescriptors(lock, log, config, driver, memory[0] if memory else -1, lease)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class SandboxMounts:
 
 
 def start_sandbox(
-    view: View, mounts: SandboxMounts, descriptors: Descriptors, spawned: int, template_process: int
+    view: ZygoteMounts, mounts: SandboxMounts, descriptors: SandboxDescriptors, spawned: int, template_process: int
 ) -> NoReturn:
     """Start a sandbox from this fresh child of the zygote, which is told by a record on `spawned`."""
     try:
@@ -108,7 +108,7 @@ def start_sandbox(
         os._exit(1)
 
 
-def _prepare(descriptors: Descriptors, spawned: int, template_process: int) -> None:
+def _prepare(descriptors: SandboxDescriptors, spawned: int, template_process: int) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -120,7 +120,7 @@ def _prepare(descriptors: Descriptors, spawned: int, template_process: int) -> N
     syscalls.close_all_but([0, 1, 2, *(fd for fd in kept if fd >= 0)])
 
 
-def _mount(view: View, mounts: SandboxMounts) -> None:
+def _mount(view: ZygoteMounts, mounts: SandboxMounts) -> None:
     isolation.keep_mounts_private()
     isolation.mount_processes()
     scratch = min(mounts.scratch or view.size, view.size)
@@ -160,7 +160,7 @@ def _link(source: str, target: str) -> None:
     Path(target).symlink_to(source)
 
 
-def _start_user_side(descriptors: Descriptors, template_process: int, uid: int) -> socket.socket:
+def _start_user_side(descriptors: SandboxDescriptors, template_process: int, uid: int) -> socket.socket:
     """Start the first process of user code's namespaces by the template process; return the socket to it."""
     control, theirs = control_sockets()
     opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
@@ -171,11 +171,11 @@ def _start_user_side(descriptors: Descriptors, template_process: int, uid: int) 
     return control
 
 
-def _become_agent(descriptors: Descriptors, control: socket.socket) -> None:
+def _become_agent(descriptors: SandboxDescriptors, control: socket.socket) -> None:
     syscalls.set_dumpable(False)
     syscalls.set_name("sandmesh-agent")
     syscalls.drop_capabilities()
-    code = service.serve(service.Descriptors(descriptors.config, descriptors.driver, descriptors.memory), control)
+    code = service.serve(service.AgentDescriptors(descriptors.config, descriptors.driver, descriptors.memory), control)
     # The end of PID 1 ends all processes: worker threads are not waited for.
     os._exit(code)
 

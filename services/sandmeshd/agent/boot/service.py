@@ -24,7 +24,7 @@ from sandmeshd.agent.userland.core.account import Account
 
 
 @dataclass(frozen=True)
-class Descriptors:
+class AgentDescriptors:
     """The descriptors that an agent starts with; negative ones are absent."""
 
     config: int
@@ -36,7 +36,7 @@ class Descriptors:
 
 
 def serve(
-    descriptors: Descriptors,
+    descriptors: AgentDescriptors,
     control: socket.socket,
     *,
     zygote_configured: bool = False,
@@ -61,7 +61,7 @@ def serve(
         return 1
 
 
-def _memory(config: agent_pb2.AgentConfig, descriptors: Descriptors) -> Memory:
+def _memory(config: agent_pb2.AgentConfig, descriptors: AgentDescriptors) -> Memory:
     return Memory(descriptors.memory if config.memory_bytes else -1, config.memory_bytes)
 
 
@@ -90,7 +90,7 @@ def _parse_json(line: bytes) -> agent_pb2.AgentConfig:
 
 async def _serve(
     config: agent_pb2.AgentConfig,
-    descriptors: Descriptors,
+    descriptors: AgentDescriptors,
     control: socket.socket,
     memory: Memory,
     zygote_configured: bool,

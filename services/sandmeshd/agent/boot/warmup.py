@@ -37,7 +37,7 @@ def warm_up() -> None:
             _call(ready, config_writer, failure_writer)
         os.close(config_writer)
         os.close(failure_writer)
-        service.serve(service.Descriptors(config, ready_writer), control)
+        service.serve(service.AgentDescriptors(config, ready_writer), control)
     message = os.read(failure, _LONGEST_MESSAGE).decode("utf-8", "replace")
     for fd in (config, ready, failure):
         os.close(fd)

@@ -34,12 +34,12 @@ _FEWEST_FDS, _MOST_FDS = 5, 7
 _MODULES = ("sandmeshd.agent.boot.sandbox", "sandmeshd.agent.tools.handlers", "sandmeshd.agent.files.confinement")
 
 
-class Zygote:
+class SandboxZygote:
     """The loop over requests and ended sandboxes."""
 
     def __init__(self, control: socket.socket, template_process: socket.socket, config: dict[str, Any]) -> None:
         self._sandbox: Any = import_module("sandmeshd.agent.boot.sandbox")
-        self._view = self._sandbox.View(**config["view"])
+        self._view = self._sandbox.ZygoteMounts(**config["view"])
         self._control = control
         self._template_process = template_process
         self._spawned_reader, self._spawned_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -88,7 +88,7 @@ class Zygote:
         child = syscalls.fork_bare()
         if child == 0:
             mounts = self._sandbox.SandboxMounts(**json.loads(data))
-            descriptors = self._sandbox.Descriptors.received(fds, has_uid=bool(mounts.uid))
+            descriptors = self._sandbox.SandboxDescriptors.received(fds, has_uid=bool(mounts.uid))
             self._sandbox.start_sandbox(
                 self._view, mounts, descriptors, self._spawned_writer, self._template_process.fileno()
             )
@@ -168,7 +168,7 @@ def run(control_fd: int) -> NoReturn:
     except ValueError as error:
         control.send(json.dumps({"refused": str(error)}).encode())
         sys.exit(f"the tools of sandboxes are refused: {error}")
-    zygote = Zygote(control, template_process, config)
+    zygote = SandboxZygote(control, template_process, config)
     if template_process.recv(_LARGEST_MESSAGE):
         signal.alarm(0)
         control.send(json.dumps({"up": True}).encode())

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, Protocol
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, InvalidArgument
 from sandmeshd.agent.calls.control import CallSignals, SignalHandler, StopHandler
-from sandmeshd.agent.calls.event_log import EVENT_COST, EventLog
+from sandmeshd.agent.calls.event_log import EVENT_COST, CallLog
 from sandmeshd.agent.calls.spill import Disk, Spill
-from sandmeshd.agent.calls.stdin import Input
+from sandmeshd.agent.calls.stdin import ProcessInput
 from sandmeshd.agent.userland.python import content_blocks
 
 CHUNK: Final = 64 << 10
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
     structured: bytes = b""
 
 
-class Subscriber(Protocol):
+class CallSubscriber(Protocol):
     """What follows a call's events."""
 
     def notify(self, *, now: bool) -> None:
@@ -120,11 +120,11 @@ class CallWriter(CallControl):
     """Output beyond the caller's limit, or that a stopped call had no room for."""
     _started_timer: asyncio.TimerHandle | None = None
     """Sends the event that the call has started; any other event cancels it."""
-    _subscriber: Subscriber | None = None
+    _subscriber: CallSubscriber | None = None
 
     def __init__(self, start: pb.CallStart) -> None:
         self.id = start.call_id
-        self.log = EventLog(start.window_bytes)
+        self.log = CallLog(start.window_bytes)
         self.dropping = start.overflow == pb.OVERFLOW_DROP_OLDEST
         """Whether the oldest output makes room for new output; otherwise the writer waits for room."""
         self._limit = start.output_limit_bytes or None
@@ -236,7 +236,7 @@ class CallWriter(CallControl):
             self.notify(now=False)
 
 
-class Call(CallWriter):
+class RunningCall(CallWriter):
     """A call from its start until its log is forgotten. Handlers write to it, a link's subscription reads it."""
 
     end_reason: int = pb.END_REASON_UNSPECIFIED
@@ -250,7 +250,7 @@ class Call(CallWriter):
         super().__init__(start)
         self.timeouts = timeouts
         self.head = pb.CallEventBatch(call_id=start.call_id).SerializeToString()
-        self.input = Input(partial(self.notify, now=True)) if start.takes_input else None
+        self.input = ProcessInput(partial(self.notify, now=True)) if start.takes_input else None
         self._always_drops = self.dropping
         self._disk = disk
 
@@ -313,7 +313,7 @@ class Call(CallWriter):
         """Whether it has a subscriber."""
         return self._subscriber is not None
 
-    def attach(self, subscriber: Subscriber) -> None:
+    def attach(self, subscriber: CallSubscriber) -> None:
         """Make `subscriber` the one that follows the call."""
         if self._subscriber is not None:
             self._subscriber.replaced()
@@ -326,7 +326,7 @@ class Call(CallWriter):
         if self._reattach_timer is not None:
             self._reattach_timer.cancel()
 
-    def detach(self, subscriber: Subscriber, *, ended: bool = False) -> None:
+    def detach(self, subscriber: CallSubscriber, *, ended: bool = False) -> None:
         """Forget a subscriber, if it is still the one; after the reattach timeout nobody blocks the writer.
 
         `ended` says that it has the result; what it may lack of the output then stays on disk for that time.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallExpired, CallNotFound, InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
+from sandmeshd.agent.calls.call import Outcome, RunningCall, Timeouts
 from sandmeshd.agent.calls.scarcity import scarcity
 from sandmeshd.agent.calls.spill import Disk
 
@@ -27,7 +27,7 @@ _DEFECT: Final = "The tool failed inside the agent; see the sandbox's log."
 
 
 @dataclass(frozen=True)
-class Identity:
+class AgentIdentity:
     """The agent's identity, and the token that a peer must show."""
 
     sandbox_id: str
@@ -85,13 +85,13 @@ class CallTable:
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
         self._loop = asyncio.get_running_loop()
-        self.kept: dict[str, Call] = {}
+        self.kept: dict[str, RunningCall] = {}
         """Those that run and those whose logs are kept, by id."""
         self._finished: OrderedDict[str, float] = OrderedDict()
         self._bytes = 0
         self._expired: OrderedDict[str, None] = OrderedDict()
 
-    def find(self, call_id: str) -> Call | None:
+    def find(self, call_id: str) -> RunningCall | None:
         """Return a call that runs or whose log is kept, None for an id that was never used.
 
         Raises:
@@ -104,7 +104,7 @@ class CallTable:
             )
         return self.kept.get(call_id)
 
-    def get(self, call_id: str) -> Call:
+    def get(self, call_id: str) -> RunningCall:
         """Return a call that exists.
 
         Raises:
@@ -121,7 +121,7 @@ class CallTable:
         """Whether no call was ever started."""
         return not (self.kept or self._expired)
 
-    def finish(self, call: Call) -> None:
+    def finish(self, call: RunningCall) -> None:
         """Record that a call has finished, and forget the logs of those that are kept no longer."""
         now = self._loop.time()
         self._finished[call.id] = now + self._retention.seconds
@@ -144,7 +144,7 @@ class Dispatcher:
     """The calls of one sandbox, whichever link they arrive by."""
 
     def __init__(
-        self, identity: Identity, fencing_token: int, tools: Callable[[], Tools], policy: CallPolicy | None = None
+        self, identity: AgentIdentity, fencing_token: int, tools: Callable[[], Tools], policy: CallPolicy | None = None
     ) -> None:
         self.identity = identity
         self._policy = policy or CallPolicy()
@@ -202,7 +202,7 @@ class Dispatcher:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def find_or_start(self, start: pb.CallStart, arguments: bytes) -> Call:
+    def find_or_start(self, start: pb.CallStart, arguments: bytes) -> RunningCall:
         """Return the call of an id, started now if the id is new.
 
         Raises:
@@ -223,13 +223,13 @@ class Dispatcher:
         limit = self._policy.max_seconds
         if limit is not None and tools.is_bounded(start.tool):
             seconds = limit if seconds is None else min(seconds, limit)
-        call = self.calls.kept[start.call_id] = Call(start, self._policy.timeouts, self._policy.disk)
+        call = self.calls.kept[start.call_id] = RunningCall(start, self._policy.timeouts, self._policy.disk)
         task = self._loop.create_task(self._run(call, declared, handler, seconds))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return call
 
-    async def _run(self, call: Call, declared: Any, handler: Handler, seconds: float | None) -> None:
+    async def _run(self, call: RunningCall, declared: Any, handler: Handler, seconds: float | None) -> None:
         call.stop_after(seconds)
         try:
             outcome = await handler(declared, call)
@@ -256,6 +256,6 @@ async def _respond_when_settled(toolbox: Tools, added: Added, group: str, respon
     respond(toolbox.listing(group).SerializeToString())
 
 
-async def _failed(call: Call, message: str) -> Outcome:
+async def _failed(call: RunningCall, message: str) -> Outcome:
     await call.text(message)
     return Outcome(is_error=True, message=message, reason=call.stop_reason or pb.END_REASON_EXITED)

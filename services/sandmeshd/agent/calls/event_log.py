@@ -28,7 +28,7 @@ EVENT_COST: Final = 96
 _MOST_GONE: Final = 64
 
 
-class _Entry(NamedTuple):
+class _LoggedEvent(NamedTuple):
     sequence: int
     piece: bytes | Extent
     before: int
@@ -42,14 +42,14 @@ class _Entry(NamedTuple):
         return 0 if isinstance(self.piece, Extent) else len(self.piece) + EVENT_COST
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """A reader's position: the last event that it has, and the bytes of output up to there (0: unknown)."""
 
     sequence: int
     output: int = 0
 
 
-class EventLog:
+class CallLog:
     """The events of one call from the first that is not acknowledged: the oldest on disk, the others in memory.
 
     Each is kept as the bytes of a CallEventBatch that holds it alone: joined, such bytes are one batch of all of them.
@@ -70,11 +70,11 @@ class EventLog:
         """How many of them belong to events that no subscriber took."""
         self.last = 0
         """The sequence of the newest event."""
-        self._entries: list[_Entry] = []
+        self._entries: list[_LoggedEvent] = []
         self._head = 0
         self._untaken = 0
         """The index of the oldest event that no subscriber took."""
-        self._acknowledged = Place(0)
+        self._acknowledged = LogPosition(0)
         self._output = 0
 
     @property
@@ -96,7 +96,7 @@ class EventLog:
         """The sequence of the oldest kept event, that of the next one if there is none."""
         return self.last + 1 if self.empty else self._entries[self._head].sequence
 
-    def has_after(self, place: Place) -> bool:
+    def has_after(self, place: LogPosition) -> bool:
         """Return whether there is an event after a place that was not acknowledged."""
         missed = self._acknowledged.sequence < self.first - 1 > place.sequence
         return missed or (self._head < len(self._entries) and place.sequence < self.last)
@@ -114,7 +114,7 @@ class EventLog:
             piece = b"".join(field(_EVENTS, [event.SerializeToString(), *fields]))
         if self.used + len(piece) > self.capacity:
             self._evict(len(piece))
-        self._entries.append(_Entry(self.last, piece, self._output, self._output + output))
+        self._entries.append(_LoggedEvent(self.last, piece, self._output, self._output + output))
         self._output += output
         self.used += len(piece) + EVENT_COST
         self.unread += len(piece) + EVENT_COST
@@ -139,7 +139,7 @@ class EventLog:
         while not self.empty and self._entries[self._head].sequence <= sequence:
             self._pop()
         if self.first - 1 <= sequence:
-            self._acknowledged = Place(self.first - 1, self._before)
+            self._acknowledged = LogPosition(self.first - 1, self._before)
         self._compact()
 
     def take(self, sequence: int) -> None:
@@ -167,7 +167,7 @@ class EventLog:
             self._pop()
         self._compact()
 
-    def after(self, place: Place, budget: int) -> tuple[list[bytes], Place]:
+    def after(self, place: LogPosition, budget: int) -> tuple[list[bytes], LogPosition]:
         """Return the events after a place as pieces of a batch, and the place after the last of them.
 
         The first is returned whatever its size, more only within `budget` bytes. A Dropped event stands for those that
@@ -177,7 +177,7 @@ class EventLog:
         first = self._entries[self._head].sequence if self._head < len(self._entries) else self.last + 1
         if place.sequence < first - 1:
             known = self._acknowledged.output if place.sequence >= self._acknowledged.sequence else 0
-            kept = Place(first - 1, self._before)
+            kept = LogPosition(first - 1, self._before)
             pieces.append(_dropped(place, kept, kept.output - max(known, place.output)))
             place = kept
         index = self._head + place.sequence - first + 1
@@ -187,7 +187,7 @@ class EventLog:
             if pieces and budget < 0:
                 break
             pieces.append(_read(piece, self.spill) if isinstance(piece, Extent) else piece)
-            place = Place(entry.sequence, entry.output)
+            place = LogPosition(entry.sequence, entry.output)
         return pieces, place
 
     @property
@@ -250,7 +250,7 @@ class EventLog:
             self._head = 0
 
 
-def _dropped(place: Place, kept: Place, size: int) -> bytes:
+def _dropped(place: LogPosition, kept: LogPosition, size: int) -> bytes:
     """Return the Dropped event for a reader at one place where the events up to another are no longer kept."""
     dropped = pb.Dropped(first_sequence=place.sequence + 1, last_sequence=kept.sequence, bytes=size)
     return pb.CallEventBatch(events=(pb.CallEvent(sequence=kept.sequence, dropped=dropped),)).SerializeToString()
@@ -260,4 +260,4 @@ def _read(extent: Extent, spill: Spill | None) -> bytes:
     return spill.read(extent) if spill is not None else b""
 
 
-_GONE: Final = _Entry(0, b"", 0, 0)
+_GONE: Final = _LoggedEvent(0, b"", 0, 0)

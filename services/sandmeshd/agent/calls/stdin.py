@@ -10,7 +10,7 @@ from typing import Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, TooLarge
-from sandmeshd.agent.calls.terminal_keys import Keys
+from sandmeshd.agent.calls.terminal_keys import SignalKeys
 
 _LARGEST_INPUT: Final = 1 << 20
 _MOST_UNWRITTEN: Final = 16 << 20
@@ -21,7 +21,7 @@ _END_OF_FILE: Final = b"\x04"
 class InputWriter:
     """Writes input to a process's descriptor, which it owns."""
 
-    def __init__(self, descriptor: int, *, terminal: bool = False, keys: Keys | None = None) -> None:
+    def __init__(self, descriptor: int, *, terminal: bool = False, keys: SignalKeys | None = None) -> None:
         self.descriptor = descriptor
         self._terminal = terminal
         self._keys = keys
@@ -54,7 +54,7 @@ class InputWriter:
         return not self._terminal
 
 
-class Input:
+class ProcessInput:
     """Data for a process, buffered until the process's end is open, with the sequences taken and written."""
 
     def __init__(self, on_written: Callable[[], None]) -> None:
@@ -84,7 +84,7 @@ class Input:
         """Write to a connected socket from now on; the descriptor is copied."""
         self._open(InputWriter(os.dup(descriptor)))
 
-    def open_terminal(self, master: int, keys: Keys | None = None) -> None:
+    def open_terminal(self, master: int, keys: SignalKeys | None = None) -> None:
         """Write to a terminal from now on; the descriptor is copied. Signal keys that `keys` finds are not written."""
         writer = os.dup(master)
         os.set_blocking(writer, False)

@@ -20,7 +20,7 @@ _LOCAL, _CHARACTERS = 3, 6
 _SESSION: Final = 3
 
 
-class Keys:
+class SignalKeys:
     """The signal keys of one terminal. They reach all that runs on it: its foreground process group is not known."""
 
     def __init__(self, master: int, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import Answer
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.userland.python import content_blocks
 
@@ -17,7 +17,7 @@ from sandmeshd.agent.userland.python import content_blocks
 def in_thread(function: Callable[[Any], Answer]) -> Handler:
     """Return a handler that runs a function of a declaration's instance. A stopped call does not wait for it."""
 
-    async def run(declared: Any, call: Call) -> Outcome:
+    async def run(declared: Any, call: RunningCall) -> Outcome:
         call.started()
         loop = asyncio.get_running_loop()
         stopped: asyncio.Future[None] = loop.create_future()
@@ -35,7 +35,7 @@ def in_thread(function: Callable[[Any], Answer]) -> Handler:
     return run
 
 
-async def _write(answer: Answer, call: Call) -> Outcome:
+async def _write(answer: Answer, call: RunningCall) -> Outcome:
     for block in answer.content:
         if block["type"] == "text":
             for piece in content_blocks.texts(block["text"], block["description"], block["annotations"]):

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 from sandmesh._tools import PLUMBING, TOOLS, Tool, description, input_schema, parse
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, ToolNotFound
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 
-Handler = Callable[[Any, Call], Awaitable[Outcome]]
+Handler = Callable[[Any, RunningCall], Awaitable[Outcome]]
 """Runs a declaration's instance; raises ToolFailure for a mistake of the user."""
 
 _MOST_KNOWN: Final = 2000

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.files import archives, changes, entries, image_changes, snapshots
 from sandmeshd.agent.files.arguments import Arguments, read_arguments, write_line
@@ -32,7 +32,7 @@ from sandmeshd.agent.files.requests import (
     Write,
 )
 from sandmeshd.agent.files.streams import InputReader, Threads, pump, put, unless_stopped
-from sandmeshd.agent.files.watch import Watcher
+from sandmeshd.agent.files.watch import PathWatcher
 
 _WORKSPACE = "/workspace"
 """The sandbox's own directory in images, whose working directory may be another."""
@@ -72,18 +72,18 @@ class FileService:
         return dict(made)
 
     def _quick(self, cls: type[A], function: Callable[[Workspace, A], Any]) -> tuple[str, Service]:
-        async def run(request: A, call: Call) -> Outcome:
+        async def run(request: A, call: RunningCall) -> Outcome:
             call.started()
             return _outcome(await self._threads.run(function, self._workspace, request))
 
         return _service(cls, run)
 
-    async def _list(self, request: List, call: Call) -> Outcome:
+    async def _list(self, request: List, call: RunningCall) -> Outcome:
         call.started()
         await pump(call, self._threads, entries.listing(self._workspace, request))
         return Outcome()
 
-    async def _read(self, request: Read, call: Call) -> Outcome:
+    async def _read(self, request: Read, call: RunningCall) -> Outcome:
         call.started()
         reading = FileReader(self._workspace, request)
         try:
@@ -94,22 +94,22 @@ class FileService:
             await self._threads.run(reading.close)
         return Outcome()
 
-    async def _write(self, request: Write, call: Call) -> Outcome:
+    async def _write(self, request: Write, call: RunningCall) -> Outcome:
         input_reader = InputReader(call)
         input_reader.open_queue()
         call.started()
         writing = FileWriter(self._workspace, request, self._most)
         return _outcome(await input_reader.feed(self._threads, writing.take))
 
-    async def _pack(self, request: Pack, call: Call) -> Outcome:
+    async def _pack(self, request: Pack, call: RunningCall) -> Outcome:
         call.started()
         await pump(call, self._threads, archives.packed(self._workspace, request))
         return Outcome()
 
-    async def _unpack(self, request: Unpack, call: Call) -> Outcome:
+    async def _unpack(self, request: Unpack, call: RunningCall) -> Outcome:
         return await self._feed_input(call, partial(archives.unpacked, self._workspace, request))
 
-    async def _feed_input(self, call: Call, take: Callable[[int, InputReader], None]) -> Outcome:
+    async def _feed_input(self, call: RunningCall, take: Callable[[int, InputReader], None]) -> Outcome:
         input_reader = InputReader(call)
         reader = input_reader.open_pipe()
         call.started()
@@ -119,7 +119,7 @@ class FileService:
             os.close(reader)
         return Outcome()
 
-    async def _save(self, request: Save, call: Call) -> Outcome:
+    async def _save(self, request: Save, call: RunningCall) -> Outcome:
         call.started()
         if self._changes:
             pieces = image_changes.saved(self._changes, _WORKSPACE, lambda: call.followed)
@@ -128,13 +128,13 @@ class FileService:
         await pump(call, self._threads, pieces)
         return Outcome()
 
-    async def _restore(self, request: Restore, call: Call) -> Outcome:
+    async def _restore(self, request: Restore, call: RunningCall) -> Outcome:
         if self._changes:
             return await self._feed_input(call, partial(image_changes.restored, _WORKSPACE))
         return await self._feed_input(call, partial(snapshots.restored, self._workspace, self._home))
 
-    async def _watch(self, request: Watch, call: Call) -> Outcome:
-        watcher = await self._threads.run(Watcher, self._workspace, request)
+    async def _watch(self, request: Watch, call: RunningCall) -> Outcome:
+        watcher = await self._threads.run(PathWatcher, self._workspace, request)
         call.started()
         try:
             while not watcher.gone:
@@ -149,10 +149,10 @@ def _outcome(facts: Mapping[str, Any] | None) -> Outcome:
     return Outcome(structured=json.dumps(facts).encode() if facts else b"")
 
 
-def _service(cls: type[A], run: Callable[[A, Call], Awaitable[Outcome]]) -> tuple[str, Service]:
+def _service(cls: type[A], run: Callable[[A, RunningCall], Awaitable[Outcome]]) -> tuple[str, Service]:
     """Return a service's name, and a handler that parses its arguments and turns failures into results."""
 
-    async def guarded(request: Any, call: Call) -> Outcome:
+    async def guarded(request: Any, call: RunningCall) -> Outcome:
         path = request.source if hasattr(request, "source") else request.path
         try:
             return await run(request, call)

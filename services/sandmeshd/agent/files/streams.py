@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmeshd.agent.calls.call import CHUNK, Call
+from sandmeshd.agent.calls.call import CHUNK, RunningCall
 from sandmeshd.agent.files.failures import CallStopped
 
 R = TypeVar("R")
@@ -33,7 +33,7 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
 
 
-async def pump(call: Call, threads: Threads, chunks: Iterator[bytes]) -> None:
+async def pump(call: RunningCall, threads: Threads, chunks: Iterator[bytes]) -> None:
     """Write the chunks that a thread makes as output, no faster than the caller reads.
 
     Raises:
@@ -48,7 +48,7 @@ async def pump(call: Call, threads: Threads, chunks: Iterator[bytes]) -> None:
         await threads.run(_close, chunks)
 
 
-async def put(call: Call, piece: bytes) -> None:
+async def put(call: RunningCall, piece: bytes) -> None:
     """Write a piece of output, at most CHUNK bytes, once there is room.
 
     Raises:
@@ -61,12 +61,12 @@ async def put(call: Call, piece: bytes) -> None:
     call.output(pb.STREAM_STDOUT, piece)
 
 
-def is_stopped(call: Call) -> bool:
+def is_stopped(call: RunningCall) -> bool:
     """Return whether the call was stopped."""
     return call.stop_reason is not None or call.forsaken
 
 
-async def unless_stopped(call: Call, work: Coroutine[Any, Any, R]) -> R:
+async def unless_stopped(call: RunningCall, work: Coroutine[Any, Any, R]) -> R:
     """Wait for something, but no longer than somebody waits for the call.
 
     Raises:
@@ -84,7 +84,7 @@ async def unless_stopped(call: Call, work: Coroutine[Any, Any, R]) -> R:
         stopped.cancel()
 
 
-async def _until_stopped(call: Call) -> None:
+async def _until_stopped(call: RunningCall) -> None:
     while not is_stopped(call):
         await call.roomier()
 
@@ -102,7 +102,7 @@ def _close(chunks: Iterator[bytes]) -> None:
 class InputReader:
     """A call's input for a thread, ended early when the call is stopped or nobody will send the rest."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RunningCall) -> None:
         """Take the input.
 
         Raises:

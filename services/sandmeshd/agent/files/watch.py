@@ -38,7 +38,7 @@ _MOST_DIRECTORIES: Final = 10_000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Watcher:
+class PathWatcher:
     """Watches a path. Names are below it; those of the watched path itself are empty."""
 
     def __init__(self, workspace: Workspace, request: Watch) -> None:

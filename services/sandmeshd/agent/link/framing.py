@@ -12,9 +12,9 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import WrongState, to_detail
 from sandmesh.shared import frames
 from sandmesh.shared.bulk_frames import LEAST, field, tag
-from sandmeshd.agent.calls.call import Call
-from sandmeshd.agent.calls.event_log import Place
-from sandmeshd.agent.calls.stdin import Input
+from sandmeshd.agent.calls.call import RunningCall
+from sandmeshd.agent.calls.event_log import LogPosition
+from sandmeshd.agent.calls.stdin import ProcessInput
 
 _HIGH_WATER: Final = 512 << 10
 _SMALL: Final = 16 << 10
@@ -34,13 +34,13 @@ class FramedLink(asyncio.Protocol, ABC):
         self._transport: asyncio.Transport | None = None
         self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
         self._paused = False
-        self._turns: deque[Subscription] = deque()
-        self._batched: dict[Subscription, None] = {}
-        self._due: dict[Subscription, None] = {}
+        self._turns: deque[CallSubscription] = deque()
+        self._batched: dict[CallSubscription, None] = {}
+        self._due: dict[CallSubscription, None] = {}
         self._batch_timer: asyncio.TimerHandle | None = None
-        self._subscriptions: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, CallSubscription] = {}
         """By channel."""
-        self._calls: dict[str, Subscription] = {}
+        self._calls: dict[str, CallSubscription] = {}
         """By the call that each follows."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class FramedLink(asyncio.Protocol, ABC):
             # uvloop passes them to the kernel without a copy.
             self._transport.writelines([frames.prefix(size), *parts])
 
-    def enqueue(self, subscription: Subscription, *, now: bool) -> None:
+    def enqueue(self, subscription: CallSubscription, *, now: bool) -> None:
         """Queue a subscription, `now` or with others a little later."""
         if now:
             self._batched.pop(subscription, None)
@@ -116,7 +116,7 @@ class FramedLink(asyncio.Protocol, ABC):
             if self._batch_timer is None:
                 self._batch_timer = self._loop.call_later(_BATCH_SECONDS, self._send_due)
 
-    def forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: CallSubscription) -> None:
         """Forget a subscription that was detached or replaced, or whose last event is sent."""
         self._batched.pop(subscription, None)
         self._due.pop(subscription, None)
@@ -149,10 +149,10 @@ class FramedLink(asyncio.Protocol, ABC):
                 self._turns.append(subscription)
 
 
-class Subscription:
+class CallSubscription:
     """A call's events from a place on, as frames for a channel. What is in flight is held to the call's window."""
 
-    def __init__(self, link: FramedLink, channel: int, call: Call, after: int) -> None:
+    def __init__(self, link: FramedLink, channel: int, call: RunningCall, after: int) -> None:
         self.call = call
         self.channel = channel
         self.queued = False
@@ -161,7 +161,7 @@ class Subscription:
         self.done = False
         """Whether the frame with the result was taken, or the subscription was detached or replaced."""
         self._link = link
-        self._sent = Place(after)
+        self._sent = LogPosition(after)
         self._in_flight: deque[tuple[int, int]] = deque()
         self._bytes = 0
         self._input_acknowledged = 0
@@ -216,7 +216,7 @@ class Subscription:
             self.has_more = log.has_after(place) and log.window > self._bytes
         return encode_frame(frame, batch)
 
-    def _input_acknowledgement(self, source: Input) -> bytes:
+    def _input_acknowledgement(self, source: ProcessInput) -> bytes:
         if source.written == self._input_acknowledged:
             return b""
         self._input_acknowledged = source.written

@@ -15,9 +15,9 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import InvalidArgument, ProtocolMismatch, SandmeshError, TooLarge, to_detail
 from sandmesh.shared import frames
 from sandmesh.shared.frames import LINK_PROTOCOL
-from sandmeshd.agent.calls.call import Call
+from sandmeshd.agent.calls.call import RunningCall
 from sandmeshd.agent.calls.dispatcher import Dispatcher
-from sandmeshd.agent.link.framing import FramedLink, Subscription
+from sandmeshd.agent.link.framing import CallSubscription, FramedLink
 from sandmeshd.agent.network.egress import Egress
 
 LARGEST_ARGUMENTS: Final = 64 << 20
@@ -37,7 +37,7 @@ class _PartialStart:
         return len(self.arguments) == self.start.arguments_size
 
 
-class Link(FramedLink):
+class AgentEndpoint(FramedLink):
     """The connection of a gateway, which with the agent's token may start and follow calls, each on its own channel."""
 
     def __init__(self, dispatcher: Dispatcher, egress: Egress | None) -> None:
@@ -206,8 +206,8 @@ class Link(FramedLink):
             frame = pb.FromAgent(channel=channel, last_sequence=attach.after_sequence, batch=batch)
             self.write(frame.SerializeToString())
 
-    def _follow(self, channel: int, call: Call, after: int) -> None:
-        subscription = Subscription(self, channel, call, after)
+    def _follow(self, channel: int, call: RunningCall, after: int) -> None:
+        subscription = CallSubscription(self, channel, call, after)
         call.attach(subscription)
         self._calls[call.id] = self._subscriptions[channel] = subscription
         if call.finished and after == call.log.last:
@@ -256,7 +256,7 @@ class Link(FramedLink):
             self.forget(subscription)
         self._done(channel)
 
-    def _find(self, fenced: pb.Fenced) -> Call:
+    def _find(self, fenced: pb.Fenced) -> RunningCall:
         """Return the call of a frame whose sender may act on it: the call's link, or the holder of the lease."""
         call_id = fenced.frame.call_id
         if fenced.fencing_token or call_id not in self._calls:
@@ -289,4 +289,4 @@ def _check_protocol(protocol: int) -> None:
 
 def serve_links(dispatcher: Dispatcher, egress: Egress | None = None) -> Callable[[], asyncio.Protocol]:
     """Return the protocol factory of links, which share one dispatcher."""
-    return lambda: Link(dispatcher, egress)
+    return lambda: AgentEndpoint(dispatcher, egress)

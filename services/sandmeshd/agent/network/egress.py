@@ -31,8 +31,8 @@ class Egress:
 
     def __init__(self) -> None:
         self._link: DriverLink | None = None
-        self._waiting: set[_Connection] = set()
-        self._active: dict[int, _Connection] = {}
+        self._waiting: set[_ProgramConnection] = set()
+        self._active: dict[int, _ProgramConnection] = {}
         self._last = 0
 
     async def listen(self, port: int) -> asyncio.Server:
@@ -47,7 +47,7 @@ class Egress:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", port))
             listener.setblocking(False)
-            return await loop.create_server(lambda: _Connection(self), sock=listener, backlog=_BACKLOG)
+            return await loop.create_server(lambda: _ProgramConnection(self), sock=listener, backlog=_BACKLOG)
         except OSError:
             listener.close()
             raise
@@ -73,7 +73,7 @@ class Egress:
         if connection is not None:
             connection.take(frame)
 
-    def enter(self, connection: _Connection) -> None:
+    def enter(self, connection: _ProgramConnection) -> None:
         """Add a new connection, which starts now or when there is a link."""
         if len(self._active) + len(self._waiting) >= MAX_CONNECTIONS:
             connection.abort()
@@ -82,7 +82,7 @@ class Egress:
         if self._link is not None:
             self._begin(connection)
 
-    def leave(self, connection: _Connection) -> None:
+    def leave(self, connection: _ProgramConnection) -> None:
         """Remove a connection that ended."""
         self._waiting.discard(connection)
         if self._active.pop(connection.number, None) is not None:
@@ -97,7 +97,7 @@ class Egress:
         if self._link is not None:
             self._link.write(pb.FromAgent(egress=frame).SerializeToString())
 
-    def _begin(self, connection: _Connection) -> None:
+    def _begin(self, connection: _ProgramConnection) -> None:
         self._waiting.discard(connection)
         self._last += 1
         self._active[self._last] = connection
@@ -119,7 +119,7 @@ class _ReceiveWindow:
         return credit
 
 
-class _Connection(asyncio.Protocol):
+class _ProgramConnection(asyncio.Protocol):
     """One program's connection to the proxy's port."""
 
     def __init__(self, egress: Egress) -> None:

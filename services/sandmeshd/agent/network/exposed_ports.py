@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.files.arguments import Arguments, read_arguments
 from sandmeshd.agent.files.failures import CallStopped
@@ -88,7 +88,7 @@ class _Exposure:
     kind: str
     token_id: str
     timer: asyncio.TimerHandle
-    calls: set[Call] = field(default_factory=set[Call])
+    calls: set[RunningCall] = field(default_factory=set[RunningCall])
     unused: asyncio.Future[None] | None = None
     """Done with the last call, where somebody waits for that."""
 
@@ -134,7 +134,7 @@ class Exposures:
         }
         return {cls.tool: _service(cls, run) for cls, run in runs.items()}
 
-    async def _expose(self, request: Expose, call: Call) -> Outcome:
+    async def _expose(self, request: Expose, call: RunningCall) -> Outcome:
         call.started()
         left = request.expires - time.time()
         if len(self._exposed) >= MOST:
@@ -149,7 +149,7 @@ class Exposures:
         )
         return Outcome()
 
-    async def _list(self, _: ListExposed, call: Call) -> Outcome:
+    async def _list(self, _: ListExposed, call: RunningCall) -> Outcome:
         call.started()
         ports = [
             {
@@ -164,7 +164,7 @@ class Exposures:
         ]
         return Outcome(structured=json.dumps({"ports": ports}).encode())
 
-    async def _revoke(self, request: Revoke, call: Call) -> Outcome:
+    async def _revoke(self, request: Revoke, call: RunningCall) -> Outcome:
         call.started()
         exposure = self._exposed.get(request.exposure_id)
         self._end(request.exposure_id)
@@ -180,14 +180,14 @@ class Exposures:
             for call in list(exposure.calls):
                 call.stop(pb.END_REASON_CANCELLED)
 
-    async def _check(self, request: Check, call: Call) -> Outcome:
+    async def _check(self, request: Check, call: RunningCall) -> Outcome:
         call.started()
         exposure = self._exposed.get(request.exposure_id)
         if exposure is None:
             return _refused(errno.ENOENT, _ENDED)
         return Outcome(structured=json.dumps({"token_id": exposure.token_id}).encode())
 
-    async def _connect(self, request: Connect, call: Call) -> Outcome:
+    async def _connect(self, request: Connect, call: RunningCall) -> Outcome:
         exposure = self._exposed.get(request.exposure_id)
         if exposure is None:
             return _refused(errno.ENOENT, _ENDED)
@@ -244,7 +244,7 @@ async def _dial_port(port: int) -> socket.socket:
     raise refused
 
 
-async def _copy(peer: socket.socket, call: Call) -> None:
+async def _copy(peer: socket.socket, call: RunningCall) -> None:
     loop = asyncio.get_running_loop()
     while not is_stopped(call):
         while call.room < SMALLEST_READ:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call
-from sandmeshd.agent.processes.spawner import Ended, Process, Processes
+from sandmeshd.agent.calls.call import RunningCall
+from sandmeshd.agent.processes.spawner import ProcessEnd, ProcessGroup, ProcessSpawner
 
 MOST_OUTPUT: Final = 32 << 20
 _CHUNK: Final = 256 << 10
 
 
 @dataclass(frozen=True)
-class Command:
+class ProgramCommand:
     """A program, its directory and its whole environment."""
 
     argv: Sequence[str]
@@ -30,7 +30,7 @@ class Command:
 class Captured:
     """A program's output, and how it ended."""
 
-    ended: Ended
+    ended: ProcessEnd
     stdout: bytes
     stderr: bytes
 
@@ -59,7 +59,7 @@ class _PipeReader:
         return b"".join(self.pieces)
 
 
-async def capture(processes: Processes, command: Command, call: Call | None) -> Captured:
+async def capture(processes: ProcessSpawner, command: ProgramCommand, call: RunningCall | None) -> Captured:
     """Run a program to its end without input, or until a call is stopped or this is cancelled.
 
     Background processes that it leaves get a broken pipe.
@@ -84,7 +84,7 @@ async def capture(processes: Processes, command: Command, call: Call | None) -> 
 
 
 @contextmanager
-def _killed_after(process: Process) -> Generator[None]:
+def _killed_after(process: ProcessGroup) -> Generator[None]:
     try:
         yield
     finally:
@@ -98,7 +98,9 @@ def _closed_after(stack: ExitStack, *fds: int) -> tuple[int, ...]:
     return fds
 
 
-async def _read(readers: Sequence[_PipeReader], ended: asyncio.Future[Ended], kill: Callable[[], None]) -> Ended:
+async def _read(
+    readers: Sequence[_PipeReader], ended: asyncio.Future[ProcessEnd], kill: Callable[[], None]
+) -> ProcessEnd:
     loop = asyncio.get_running_loop()
 
     def follow(reader: _PipeReader) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, RunningCall
 from sandmeshd.agent.userland.core import syscalls
 
 _MOST_PIPES: Final = 64
@@ -47,7 +47,7 @@ class OutputPipe:
         self._gathers = ends is None and not syscalls.keeps_file_ids() if gathers is None else gathers
         self._total = 0
         self._loop = asyncio.get_running_loop()
-        self.call: Call | None = None
+        self.call: RunningCall | None = None
         """The call that the output belongs to; `watch` begins to read for it."""
         self.watched = False
         self.ended = False
@@ -68,7 +68,7 @@ class OutputPipe:
             os.close(self.reader)
             self.reader = -1
 
-    async def drain(self, call: Call) -> None:
+    async def drain(self, call: RunningCall) -> None:
         """Read what the pipe holds now, waiting for room in the call."""
         self._total = 0
         left = 0 if self.ended else pending(self.reader)

@@ -12,12 +12,12 @@ from typing import Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
-from sandmeshd.agent.processes.capture import Captured, Command, capture
+from sandmeshd.agent.calls.call import Outcome, RunningCall
+from sandmeshd.agent.processes.capture import Captured, ProgramCommand, capture
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.pipes import Drain
-from sandmeshd.agent.processes.spawner import Ended, Process, Processes
-from sandmeshd.agent.processes.streams import Pipes, Streams, Terminal
+from sandmeshd.agent.processes.spawner import ProcessEnd, ProcessGroup, ProcessSpawner
+from sandmeshd.agent.processes.streams import Pipes, PseudoTerminal, Streams
 
 _STOPPED: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
 
@@ -43,7 +43,7 @@ class Programs:
     """Runs programs for calls."""
 
     def __init__(
-        self, processes: Processes, workspace: str, environment: Mapping[str, str], memory: Memory | None = None
+        self, processes: ProcessSpawner, workspace: str, environment: Mapping[str, str], memory: Memory | None = None
     ) -> None:
         self._processes = processes
         self.memory = memory or Memory()
@@ -61,7 +61,7 @@ class Programs:
         """Return a variable that all programs have, "" where they have none of the name."""
         return self._environment.get(name, "")
 
-    async def run(self, program: Program, call: Call) -> Outcome:
+    async def run(self, program: Program, call: RunningCall) -> Outcome:
         """Run a program to its end, with its output and input those of the call."""
         call.stop_after(program.timeout)
         env = self._variables(program)
@@ -76,20 +76,20 @@ class Programs:
             return await self._out_of_memory(call, ended)
         return await _outcome(call, ended)
 
-    async def capture(self, argv: Sequence[str], env: Mapping[str, str], call: Call | None) -> Captured:
+    async def capture(self, argv: Sequence[str], env: Mapping[str, str], call: RunningCall | None) -> Captured:
         """Run a program in the workspace for what reads its output itself: a call, or None for no one's.
 
         Raises:
             ToolFailure: It wrote too much, or no process could be started.
         """
-        command = Command(argv, self.workspace, {**self._environment, **env})
+        command = ProgramCommand(argv, self.workspace, {**self._environment, **env})
         return await capture(self._processes, command, call)
 
-    def launch(self, argv: Sequence[str], output: int) -> Process:
+    def launch(self, argv: Sequence[str], output: int) -> ProcessGroup:
         """Start a program in the workspace that no call waits for; `output` is the descriptor that it writes to."""
         return self._processes.spawn(argv, (self._null, output, output), cwd=self.workspace, env=self._environment)
 
-    async def _out_of_memory(self, call: Call, ended: Ended) -> Outcome:
+    async def _out_of_memory(self, call: RunningCall, ended: ProcessEnd) -> Outcome:
         message = self.memory.out_of_memory_message()
         await call.text(message + "\n")
         return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, ended.exit_code, ended.signal, message)
@@ -105,15 +105,15 @@ class Programs:
             env.setdefault("TERM", "xterm-256color")
         return env
 
-    def _streams(self, program: Program) -> Pipes | Terminal:
+    def _streams(self, program: Program) -> Pipes | PseudoTerminal:
         if program.terminal is None:
             return Pipes(self._drain, self._null)
         try:
-            return Terminal(*program.terminal)
+            return PseudoTerminal(*program.terminal)
         except OSError as error:
             raise ToolFailure(f"The sandbox has no free terminal: {error.strerror}.") from None
 
-    def _start(self, program: Program, call: Call, streams: Streams, env: Mapping[str, str]) -> Process:
+    def _start(self, program: Program, call: RunningCall, streams: Streams, env: Mapping[str, str]) -> ProcessGroup:
         cwd = os.path.join(self.workspace, program.cwd or "")  # noqa: PTH118 - pathlib would normalize the path
         descriptors = streams.descriptors(call)
         process = self._processes.spawn(program.argv, descriptors, cwd=cwd, env=env, terminal=streams.terminal)
@@ -121,25 +121,27 @@ class Programs:
         return process
 
 
-async def _follow(call: Call, process: Process, streams: Pipes | Terminal, *, soon: bool) -> Ended:
+async def _follow(
+    call: RunningCall, process: ProcessGroup, streams: Pipes | PseudoTerminal, *, soon: bool
+) -> ProcessEnd:
     with call.stopping(process.stop, process.signal):
         call.started(await process.started, soon=soon)
         # Only now: the program may have written before its start was reported.
         streams.follow(call)
-        with call.resizing(streams.resize) if isinstance(streams, Terminal) else nullcontext():
+        with call.resizing(streams.resize) if isinstance(streams, PseudoTerminal) else nullcontext():
             ended = await asyncio.shield(process.ended)
     await streams.finish(call)
     return ended
 
 
-def _was_oom_killed(call: Call, ended: Ended) -> bool:
+def _was_oom_killed(call: RunningCall, ended: ProcessEnd) -> bool:
     # A shell whose child was killed reports that by its exit code.
     by_shell = ended.exit_code == _SHELL_KILLED
     by_caller = call.stop_reason is not None or signal.SIGKILL in call.signals_sent
     return not by_caller and (by_shell or ended.signal == signal.SIGKILL)
 
 
-async def _outcome(call: Call, ended: Ended) -> Outcome:
+async def _outcome(call: RunningCall, ended: ProcessEnd) -> Outcome:
     reason, message = _explain(call, ended)
     if reason != pb.END_REASON_EXITED or ended.failure:
         await call.text(message + "\n")
@@ -147,7 +149,7 @@ async def _outcome(call: Call, ended: Ended) -> Outcome:
     return Outcome(failed, reason, ended.exit_code, ended.signal, message)
 
 
-def _explain(call: Call, ended: Ended) -> tuple[int, str]:
+def _explain(call: RunningCall, ended: ProcessEnd) -> tuple[int, str]:
     if ended.failure:
         return call.stop_reason or pb.END_REASON_EXITED, ended.failure
     if ended.signal is None:

@@ -24,7 +24,7 @@ _GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.E
 
 
 @dataclass(frozen=True)
-class _Request:
+class _SpawnRequest:
     id: int
     data: bytes
     fds: Sequence[int]
@@ -41,14 +41,14 @@ class RequestQueue:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._loop = asyncio.get_running_loop()
-        self._unsent: deque[_Request] = deque()
+        self._unsent: deque[_SpawnRequest] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._waits_for_room = False
 
     def send(self, number: int, message: dict[str, Any], fds: Sequence[int], fail: Callable[[int], None]) -> None:
         """Send a request; the descriptors remain the caller's. `fail` is called with the errno if it cannot be sent."""
         deadline = self._loop.time() + MAX_RETRY_SECONDS
-        request = _Request(number, json.dumps(message).encode(), fds, fail, deadline)
+        request = _SpawnRequest(number, json.dumps(message).encode(), fds, fail, deadline)
         if self._unsent or not self._attempt(request):
             try:
                 self._unsent.append(replace(request, fds=_duplicate(fds)))
@@ -68,7 +68,7 @@ class RequestQueue:
             _close(self._unsent.popleft().fds)
         self._wait(room=False)
 
-    def _attempt(self, request: _Request) -> bool:
+    def _attempt(self, request: _SpawnRequest) -> bool:
         """Send a request; return False if it is to be sent later."""
         try:
             _send(self._control, request)
@@ -97,7 +97,7 @@ class RequestQueue:
         self._waits_for_room = room
 
 
-def _send(control: socket.socket, request: _Request) -> None:
+def _send(control: socket.socket, request: _SpawnRequest) -> None:
     if len(request.data) <= LARGEST_MESSAGE:
         socket.send_fds(control, [request.data], request.fds)
         return

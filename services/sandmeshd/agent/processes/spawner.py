@@ -23,7 +23,7 @@ _END_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """The limits of user code; 0 is no limit. `processes` counts the threads of all processes together."""
 
     processes: int = 512
@@ -37,7 +37,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessEnd:
     """How a process ended. `failure` is the reason why its program could not be run at all."""
 
     exit_code: int | None = None
@@ -45,10 +45,10 @@ class Ended:
     failure: str = ""
 
 
-class Process:
+class ProcessGroup:
     """A process group of user code."""
 
-    def __init__(self, processes: Processes, number: int) -> None:
+    def __init__(self, processes: ProcessSpawner, number: int) -> None:
         loop = asyncio.get_running_loop()
         self.processes = processes
         """What started it."""
@@ -56,7 +56,7 @@ class Process:
         """Its id in the zygote's requests and reports."""
         self.started: asyncio.Future[int] = loop.create_future()
         """Its pid as user code sees it; ToolFailure where it could not be started."""
-        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self.ended: asyncio.Future[ProcessEnd] = loop.create_future()
 
     def signal(self, number: int) -> None:
         """Send a signal to the group, unless it is gone."""
@@ -72,7 +72,7 @@ class Process:
         self.kill()
         loop = asyncio.get_running_loop()
         loop.call_later(_START_SECONDS, self.refuse, "No process was started: the sandbox's first process is busy.")
-        loop.call_later(_END_SECONDS, self.end, Ended(failure="The process was killed, and has not ended yet."))
+        loop.call_later(_END_SECONDS, self.end, ProcessEnd(failure="The process was killed, and has not ended yet."))
 
     def start(self, pid: int) -> None:
         """Record its pid, unless nobody waits for that any more."""
@@ -86,21 +86,21 @@ class Process:
             # Whoever waited may have been cancelled: that is no error to log.
             self.started.exception()
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: ProcessEnd) -> None:
         """Record how it ended, or that nobody waits for that, unless that is known."""
         if not self.ended.done():
             self.ended.set_result(ended)
 
 
-class Processes:
+class ProcessSpawner:
     """The agent's side of the zygote's control socket."""
 
-    def __init__(self, control: socket.socket, limits: Limits) -> None:
+    def __init__(self, control: socket.socket, limits: ProcessLimits) -> None:
         control.setblocking(False)
         self._control = control
         self._limits = asdict(limits)
         self._loop = asyncio.get_running_loop()
-        self._running: dict[int, Process] = {}
+        self._running: dict[int, ProcessGroup] = {}
         self._requests = RequestQueue(control)
         self._echoes: dict[int, asyncio.Future[None]] = {}
         self._last = 0
@@ -117,7 +117,7 @@ class Processes:
             self._requests.close()
             self._control.close()
 
-    def fork_kernel(self, fds: Sequence[int], cwd: str) -> Process:
+    def fork_kernel(self, fds: Sequence[int], cwd: str) -> ProcessGroup:
         """Start a kernel with its socket, standard output and standard error."""
         return self._start({"op": "fork", "cwd": cwd}, fds)
 
@@ -130,7 +130,7 @@ class Processes:
         env: Mapping[str, str],
         terminal: bool = False,
         whole: bool = False,
-    ) -> Process:
+    ) -> ProcessGroup:
         """Start a program with its three standard descriptors; with `terminal` they are one.
 
         With `whole` its group is killed at its end: no background process stays.
@@ -138,21 +138,21 @@ class Processes:
         request = {"op": "spawn", "argv": list(argv), "cwd": cwd, "env": dict(env), "terminal": terminal}
         return self._start({**request, "whole": whole}, fds)
 
-    def expect(self) -> Process:
+    def expect(self) -> ProcessGroup:
         """Return a process that does not exist yet: a kernel forks it, then `adopt` or `forget` follows."""
         self._last += 1
-        process = self._running[self._last] = Process(self, self._last)
+        process = self._running[self._last] = ProcessGroup(self, self._last)
         return process
 
-    def adopt(self, process: Process, pid: int) -> None:
+    def adopt(self, process: ProcessGroup, pid: int) -> None:
         """Take an expected process under the zygote's care by its pid as user code sees it."""
         fail = partial(self._fail_start, process.number)
         self._send(process.number, {"op": "adopt", "id": process.number, "pid": pid}, (), fail)
 
-    def forget(self, process: Process) -> None:
+    def forget(self, process: ProcessGroup) -> None:
         """Expect a process no longer."""
         self._running.pop(process.number, None)
-        process.end(Ended(failure="The process was not forked."))
+        process.end(ProcessEnd(failure="The process was not forked."))
 
     async def settled(self) -> None:
         """Wait until every earlier request for a signal was carried out.
@@ -176,12 +176,12 @@ class Processes:
         process = self._running.get(number)
         if process is not None:
             message = {"op": "signal", "id": number, "number": signal_number}
-            self._send(number, message, (), lambda code: process.end(Ended(failure=str(_unsent(code)))))
+            self._send(number, message, (), lambda code: process.end(ProcessEnd(failure=str(_unsent(code)))))
 
-    def _start(self, request: dict[str, Any], fds: Sequence[int]) -> Process:
+    def _start(self, request: dict[str, Any], fds: Sequence[int]) -> ProcessGroup:
         self._last += 1
         number = self._last
-        process = self._running[number] = Process(self, number)
+        process = self._running[number] = ProcessGroup(self, number)
         fail = partial(self._fail_start, number)
         self._send(number, {**request, "id": number, "limits": self._limits}, fds, fail)
         return process
@@ -253,12 +253,12 @@ def refusal(number: int) -> str:
     return f"No process could be started: {scarcity(number) or os.strerror(number)}."
 
 
-def read_end(status: int, failure: Mapping[str, Any] | None) -> Ended:
+def read_end(status: int, failure: Mapping[str, Any] | None) -> ProcessEnd:
     """Return how a process ended, from its wait status and what failed before the program ran."""
     if failure is not None:
-        return Ended(failure=_explain(failure["step"], failure["errno"]))
+        return ProcessEnd(failure=_explain(failure["step"], failure["errno"]))
     code = os.waitstatus_to_exitcode(status)
-    return Ended(exit_code=code) if code >= 0 else Ended(signal=-code)
+    return ProcessEnd(exit_code=code) if code >= 0 else ProcessEnd(signal=-code)
 
 
 def _explain(step: str, number: int) -> str:

@@ -12,20 +12,20 @@ from typing import Any, Final, Protocol, TypeVar
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.processes.memory import Memory
-from sandmeshd.agent.processes.spawner import Ended, Processes
-from sandmeshd.agent.python.forks import Forks, fork_kernel
-from sandmeshd.agent.python.kernels import Kernel
+from sandmeshd.agent.processes.spawner import ProcessEnd, ProcessSpawner
+from sandmeshd.agent.python.forks import KernelForks, fork_kernel
+from sandmeshd.agent.python.kernels import KernelProcess
 from sandmeshd.agent.userland.python import kernel_protocol
 
 R = TypeVar("R")
-MakeKernel = Callable[[], Coroutine[Any, Any, Kernel]]
+MakeKernel = Callable[[], Coroutine[Any, Any, KernelProcess]]
 
 _STOPPED: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
 
 
-async def unless_stopped(call: Call, task: asyncio.Task[R]) -> R:
+async def unless_stopped(call: RunningCall, task: asyncio.Task[R]) -> R:
     """Return the result of a task, which is cancelled if the call is stopped.
 
     Raises:
@@ -72,7 +72,7 @@ class Turns:
         self.taken = True
         return free
 
-    async def take(self, call: Call) -> bool:
+    async def take(self, call: RunningCall) -> bool:
         """Wait until those who came before have ended; return False if the call was stopped first."""
         if self.take_free():
             return True
@@ -94,19 +94,19 @@ class Turns:
 class Cells:
     """A kernel, replaced when it dies, and the cells that wait for it; `make` starts one."""
 
-    def __init__(self, processes: Processes, make: MakeKernel, memory: Memory) -> None:
+    def __init__(self, processes: ProcessSpawner, make: MakeKernel, memory: Memory) -> None:
         self._processes = processes
         self._memory = memory
         self._oom_kills = 0
         self._make = make
-        self._running: Kernel | None = None
+        self._running: KernelProcess | None = None
         self._turns = Turns()
         self._loop = asyncio.get_running_loop()
-        self._kernel: asyncio.Future[Kernel] | None = None
-        self._live: Kernel | None = None
+        self._kernel: asyncio.Future[KernelProcess] | None = None
+        self._live: KernelProcess | None = None
         """The kernel of the last cell, while it was not replaced."""
 
-    def renew(self) -> asyncio.Task[Kernel]:
+    def renew(self) -> asyncio.Task[KernelProcess]:
         """Start a kernel, so that the next cell finds one."""
         self._live = None
         self._kernel = task = self._loop.create_task(self._make())
@@ -119,7 +119,7 @@ class Cells:
         if self._kernel is not None:
             self._kernel.cancel()
             for kernel in await asyncio.gather(self._kernel, return_exceptions=True):
-                if isinstance(kernel, Kernel):
+                if isinstance(kernel, KernelProcess):
                     kernel.close()
 
     @property
@@ -132,7 +132,7 @@ class Cells:
         if self._running is not None:
             self._running.process.signal(signal.SIGINT)
 
-    async def end(self, cause: str) -> Kernel:
+    async def end(self, cause: str) -> KernelProcess:
         """Kill the kernel's process and return the kernel; a running cell ends with a message that has the cause."""
         kernel = await self._current()
         kernel.end_cause = f"{cause} while the cell ran: its variables are gone"
@@ -146,7 +146,7 @@ class Cells:
         if not self.busy:
             await self._replace(kernel)
 
-    async def fork(self, count: int, call: Call) -> Forks:
+    async def fork(self, count: int, call: RunningCall) -> KernelForks:
         """Fork the kernel into at most `count` others once the cells before have ended.
 
         Raises:
@@ -162,18 +162,18 @@ class Cells:
         finally:
             self._turns.give()
 
-    async def replace(self, kernel: Kernel, cause: str = "") -> None:
+    async def replace(self, kernel: KernelProcess, cause: str = "") -> None:
         """Replace the kernel, if there is one, by another; a running cell ends with a message that has the cause."""
         current, self._live = self._kernel, None
         self._kernel = self._loop.create_future()
         self._kernel.set_result(kernel)
         for replaced in () if current is None else await asyncio.gather(current, return_exceptions=True):
-            if isinstance(replaced, Kernel):
+            if isinstance(replaced, KernelProcess):
                 replaced.replaced, replaced.end_cause = True, cause
                 replaced.process.stop()
                 await replaced.gone()
 
-    async def run(self, cell: Code, call: Call, kind: bytes = kernel_protocol.RUN) -> Outcome:
+    async def run(self, cell: Code, call: RunningCall, kind: bytes = kernel_protocol.RUN) -> Outcome:
         """Run a cell once those before it have ended."""
         call.stop_after(cell.timeout)
         if not (self._turns.take_free() or await self._turns.take(call)):
@@ -183,7 +183,7 @@ class Cells:
         finally:
             self._turns.give()
 
-    async def run_warm_up(self, cell: Code, call: Call) -> Outcome:
+    async def run_warm_up(self, cell: Code, call: RunningCall) -> Outcome:
         """Run a cell that the kernel forgets, where the kernel has run none yet and is idle."""
         idle = not self._turns.taken and self._is_fresh()
         return await self.run(cell, call, kernel_protocol.WARM_UP) if idle else Outcome(is_error=True)
@@ -192,7 +192,7 @@ class Cells:
         task = self._kernel
         return task is not None and task.done() and task.exception() is None and not task.result().used
 
-    async def _run(self, cell: Code, call: Call, kind: bytes) -> Outcome:
+    async def _run(self, cell: Code, call: RunningCall, kind: bytes) -> Outcome:
         kernel, notice = self._live, ""
         if kernel is None or kernel.process.ended.done():
             found = await self._find_kernel(call)
@@ -224,7 +224,7 @@ class Cells:
         message = line.decode("utf-8", "replace")
         return Outcome(is_error=failed, message=message, structured=_structured_error(raised) if failed else b"")
 
-    async def _find_kernel(self, call: Call) -> tuple[Kernel, str] | None:
+    async def _find_kernel(self, call: RunningCall) -> tuple[KernelProcess, str] | None:
         """Return what `_live_kernel` does, None if the call is stopped before there is a kernel."""
         try:
             return await unless_stopped(call, self._loop.create_task(self._live_kernel()))
@@ -233,7 +233,7 @@ class Cells:
                 raise
             return None
 
-    async def _live_kernel(self) -> tuple[Kernel, str]:
+    async def _live_kernel(self) -> tuple[KernelProcess, str]:
         """Return the kernel, and a notice for the cell if it is not the last cell's."""
         kernel, notice = await self._current(), ""
         if kernel.process.ended.done():
@@ -246,17 +246,17 @@ class Cells:
         self._live = kernel
         return kernel, notice
 
-    def _ran_out_of_memory(self, ended: Ended) -> bool:
+    def _ran_out_of_memory(self, ended: ProcessEnd) -> bool:
         """Return whether a kernel was killed by the OOM killer since the last cell began."""
         return ended.signal == signal.SIGKILL and self._memory.oom_kills() > self._oom_kills
 
-    async def _current(self) -> Kernel:
+    async def _current(self) -> KernelProcess:
         task = self._kernel
         if task is None or (task.done() and task.exception() is not None):
             task = self.renew()
         return task.result() if task.done() else await asyncio.shield(task)
 
-    async def _replace(self, kernel: Kernel) -> Ended:
+    async def _replace(self, kernel: KernelProcess) -> ProcessEnd:
         """Start another kernel in place of one that ends, once, whoever notices first."""
         ended = await kernel.gone()
         if not kernel.replaced:
@@ -264,7 +264,7 @@ class Cells:
             self.renew()
         return ended
 
-    async def _interrupted(self, kernel: Kernel, call: Call, end: bytes | None) -> Outcome:
+    async def _interrupted(self, kernel: KernelProcess, call: RunningCall, end: bytes | None) -> Outcome:
         """Return the outcome of a cell that was stopped or lost its kernel."""
         if kernel.stop_timer is not None:
             kernel.stop_timer.cancel()
@@ -283,7 +283,7 @@ class Cells:
             return await self._out_of_memory(call)
         return await _died(call, ended)
 
-    async def _out_of_memory(self, call: Call) -> Outcome:
+    async def _out_of_memory(self, call: RunningCall) -> Outcome:
         lost = "The kernel was killed: its variables are lost, and the next cell gets a fresh one."
         message = f"{self._memory.out_of_memory_message()} {lost}"
         await call.text(message + "\n")
@@ -300,25 +300,25 @@ def _structured_error(raised: bytes) -> bytes:
         return b""
 
 
-async def _stopped(call: Call, detail: str) -> Outcome:
+async def _stopped(call: RunningCall, detail: str) -> Outcome:
     message = f"The cell {_STOPPED[call.stop_reason or pb.END_REASON_CANCELLED]} {detail}."
     await call.text(message + "\n")
     return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED, message=message)
 
 
-async def _killed_on_request(call: Call, cause: str) -> Outcome:
+async def _killed_on_request(call: RunningCall, cause: str) -> Outcome:
     message = f"The kernel was {cause}."
     await call.text(message + "\n")
     return Outcome(is_error=True, reason=pb.END_REASON_CANCELLED, message=message)
 
 
-async def _exited(call: Call) -> Outcome:
+async def _exited(call: RunningCall) -> Outcome:
     message = "The code asked the kernel to exit: its variables are gone and the next cell gets a fresh one."
     await call.text(message + "\n")
     return Outcome(message=message)
 
 
-async def _died(call: Call, ended: Ended) -> Outcome:
+async def _died(call: RunningCall, ended: ProcessEnd) -> Outcome:
     if call.stop_reason is not None:
         return await _stopped(
             call, "and did not stop when interrupted: its kernel was killed and replaced, its variables are lost"
@@ -330,7 +330,7 @@ async def _died(call: Call, ended: Ended) -> Outcome:
     return Outcome(True, reason, ended.exit_code, ended.signal, message)
 
 
-def _describe(ended: Ended) -> str:
+def _describe(ended: ProcessEnd) -> str:
     if ended.failure:
         return ended.failure.rstrip(".")
     if ended.signal is not None:

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.scarcity import scarcity
-from sandmeshd.agent.processes.spawner import Process, Processes, refusal
-from sandmeshd.agent.python.kernels import Kernel, connect
+from sandmeshd.agent.processes.spawner import ProcessGroup, ProcessSpawner, refusal
+from sandmeshd.agent.python.kernels import KernelProcess, connect
 from sandmeshd.agent.userland.python import kernel_protocol
 
 _MOST_BYTES: Final = 65_536
@@ -26,10 +26,10 @@ _UNANSWERED: Final = 4
 
 
 @dataclass
-class Forks:
+class KernelForks:
     """The kernels that a kernel was forked into, why there are no more, and what they lack."""
 
-    kernels: list[Kernel] = field(default_factory=list[Kernel])
+    kernels: list[KernelProcess] = field(default_factory=list[KernelProcess])
     refused: str = ""
     """Why there are fewer than requested; empty where there are not."""
     not_copied: list[str] = field(default_factory=list[str])
@@ -42,7 +42,7 @@ class Forks:
             kernel.close()
 
 
-async def fork_kernel(source: Kernel, count: int) -> Forks:
+async def fork_kernel(source: KernelProcess, count: int) -> KernelForks:
     """Fork an idle kernel into at most `count` others.
 
     Raises:
@@ -53,7 +53,7 @@ async def fork_kernel(source: Kernel, count: int) -> Forks:
     ours.setblocking(False)
     with theirs:
         source.send_with_descriptor(kernel_protocol.FORK, b"", theirs.fileno())
-    forks = Forks()
+    forks = KernelForks()
     try:
         with ours:
             forks.not_copied = _names(await _answer(ours))
@@ -70,11 +70,11 @@ async def fork_kernel(source: Kernel, count: int) -> Forks:
 class _Requests:
     """The requests to the process that forks, some ahead of their answers, which come in the same order."""
 
-    def __init__(self, forks: Forks, processes: Processes, control: socket.socket) -> None:
+    def __init__(self, forks: KernelForks, processes: ProcessSpawner, control: socket.socket) -> None:
         self._forks = forks
         self._processes = processes
         self._control = control
-        self._unanswered: deque[Kernel] = deque()
+        self._unanswered: deque[KernelProcess] = deque()
 
     async def send(self, count: int) -> None:
         """Request so many forks, until one is refused, and take the answers."""
@@ -90,7 +90,7 @@ class _Requests:
             self._forks.kernels += self._unanswered
 
     async def _request(self) -> bool:
-        def start(fds: list[int]) -> Process:
+        def start(fds: list[int]) -> ProcessGroup:
             socket.send_fds(self._control, [b"fork"], fds)
             return self._processes.expect()
 
@@ -112,7 +112,7 @@ class _Requests:
             kernel.close()
 
 
-async def _adopt_all(forks: Forks, processes: Processes) -> None:
+async def _adopt_all(forks: KernelForks, processes: ProcessSpawner) -> None:
     """Wait until the forks accept cells, and put them under the zygote's care; leave out those that ended."""
     ended = await asyncio.gather(*(_adopt(kernel, processes) for kernel in forks.kernels), return_exceptions=True)
     for kernel, error in zip(list(forks.kernels), ended, strict=True):
@@ -125,7 +125,7 @@ async def _adopt_all(forks: Forks, processes: Processes) -> None:
             raise error
 
 
-async def _adopt(kernel: Kernel, processes: Processes) -> None:
+async def _adopt(kernel: KernelProcess, processes: ProcessSpawner) -> None:
     pid = await kernel.forked()
     processes.adopt(kernel.process, pid)
     kernel.pid = await kernel.process.started

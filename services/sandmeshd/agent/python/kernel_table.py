@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.python.cells import Cells, unless_stopped
 from sandmeshd.agent.python.forks import fork_kernel
 from sandmeshd.agent.python.languages import PYTHON, language_name
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         RunCode,
     )
     from sandmeshd.agent.calls.toolbox import Handler
-    from sandmeshd.agent.python.kernels import Kernel as KernelProcess
+    from sandmeshd.agent.python.kernels import KernelProcess
 
 DEFAULT: Final = "default"
 MOST_KERNELS: Final = 256
@@ -38,7 +38,7 @@ _FULL: Final = f"The sandbox has {MOST_KERNELS} kernels and marks, the maximum: 
 
 
 @dataclass(frozen=True)
-class Kernel:
+class TableKernel:
     """A kernel: its language and its cells."""
 
     language: str
@@ -52,7 +52,7 @@ class Mark:
     kernel_id: str
     kernel: KernelProcess
 
-    async def fork(self, call: Call) -> KernelProcess:
+    async def fork(self, call: RunningCall) -> KernelProcess:
         """Fork a kernel from it.
 
         Raises:
@@ -79,7 +79,7 @@ class KernelTable:
 
     def __init__(self, default: Cells, make: Callable[[str, str], Cells], workspace: str) -> None:
         self.default = default
-        self._kernels = {DEFAULT: Kernel(PYTHON, default)}
+        self._kernels = {DEFAULT: TableKernel(PYTHON, default)}
         self.make = make
         """Makes the cells of a kernel for a language and a directory; the caller closes them."""
         self._marks: dict[str, Mark] = {}
@@ -112,7 +112,7 @@ class KernelTable:
         while self._marks:
             self._marks.popitem()[1].kernel.close()
 
-    async def create(self, request: CreateKernel, call: Call) -> Outcome:
+    async def create(self, request: CreateKernel, call: RunningCall) -> Outcome:
         """Create a kernel; the call ends once its process has started."""
         call.started()
         name = request.kernel_id or next(free for free in self._names() if free not in self._kernels)
@@ -124,7 +124,7 @@ class KernelTable:
         await self._start(name, kernel, call)
         return _structured({"kernel_id": name, "language": language, "busy": False})
 
-    async def fork(self, request: ForkKernel, call: Call) -> Outcome:
+    async def fork(self, request: ForkKernel, call: RunningCall) -> Outcome:
         """Fork a kernel into others; the call ends once all of them accept cells."""
         source = self._find_forkable(request)
         room = self._room(request.count)
@@ -134,14 +134,14 @@ class KernelTable:
         names: list[str] = []
         for kernel in forks.kernels:
             name = next(free for free in self._names() if free not in self._kernels)
-            self._kernels[name] = Kernel(PYTHON, self.make(PYTHON, self._workspace))
+            self._kernels[name] = TableKernel(PYTHON, self.make(PYTHON, self._workspace))
             await self._kernels[name].cells.replace(kernel)
             names.append(name)
         found = [{"kernel_id": name, "language": PYTHON, "busy": False} for name in names]
         refused = forks.refused or ("" if room >= request.count else _FULL)
         return _structured({"kernels": found, "refused": refused, "not_copied": forks.not_copied})
 
-    async def mark(self, request: MarkKernel, call: Call) -> Outcome:
+    async def mark(self, request: MarkKernel, call: RunningCall) -> Outcome:
         """Hold a kernel's state as it is."""
         source = self._find_forkable(request)
         self._room(1)
@@ -152,7 +152,7 @@ class KernelTable:
         self._marks[name] = Mark(request.kernel_id, forks.kernels[0])
         return _structured({"mark_id": name, "kernel_id": request.kernel_id, "not_copied": forks.not_copied})
 
-    async def rewind(self, request: RewindKernel, call: Call) -> Outcome:
+    async def rewind(self, request: RewindKernel, call: RunningCall) -> Outcome:
         """Replace a kernel by a fork of a mark: its variables are as they were then."""
         call.started()
         call.stop_after(request.timeout)
@@ -167,7 +167,7 @@ class KernelTable:
         await cells.replace(kernel, f"rewound to {request.mark_id} while the cell ran: what the cell did is undone")
         return Outcome()
 
-    async def drop_mark(self, request: DropMark, call: Call) -> Outcome:
+    async def drop_mark(self, request: DropMark, call: RunningCall) -> Outcome:
         """End the process that holds a mark."""
         call.started()
         mark = self._marks.pop(request.mark_id, None)
@@ -177,7 +177,7 @@ class KernelTable:
         await mark.kernel.gone()
         return Outcome()
 
-    async def list(self, _: ListKernels, call: Call) -> Outcome:
+    async def list(self, _: ListKernels, call: RunningCall) -> Outcome:
         """Describe the kernels, the oldest first."""
         call.started()
         found = [
@@ -187,11 +187,11 @@ class KernelTable:
         marks = [{"mark_id": name, "kernel_id": mark.kernel_id} for name, mark in self._marks.items()]
         return _structured({"kernels": found, "marks": marks})
 
-    async def run(self, cell: RunCell, call: Call) -> Outcome:
+    async def run(self, cell: RunCell, call: RunningCall) -> Outcome:
         """Run a cell in a kernel once those before it have ended."""
         return await self._find(cell).cells.run(cell, call)
 
-    async def run_code(self, request: RunCode, call: Call) -> Outcome:
+    async def run_code(self, request: RunCode, call: RunningCall) -> Outcome:
         """Run code in the kernel of its language, which has the language's name and starts with its first code."""
         language = language_name(request.language)
         if language == PYTHON:
@@ -207,19 +207,19 @@ class KernelTable:
             )
         return await kernel.cells.run(request, call)
 
-    async def interrupt(self, request: KernelRequest, call: Call) -> Outcome:
+    async def interrupt(self, request: KernelRequest, call: RunningCall) -> Outcome:
         """Interrupt a kernel's running cell."""
         call.started()
         self._find(request).cells.interrupt()
         return Outcome()
 
-    async def restart(self, request: KernelRequest, call: Call) -> Outcome:
+    async def restart(self, request: KernelRequest, call: RunningCall) -> Outcome:
         """Restart a kernel: it gets a fresh process."""
         call.started()
         await self._find(request).cells.restart()
         return Outcome()
 
-    async def delete(self, request: KernelRequest, call: Call) -> Outcome:
+    async def delete(self, request: KernelRequest, call: RunningCall) -> Outcome:
         """Delete a kernel."""
         call.started()
         if request.kernel_id == DEFAULT:
@@ -232,9 +232,9 @@ class KernelTable:
         await cells.close()
         return Outcome()
 
-    def _add(self, name: str, language: str, cwd: str) -> Kernel:
+    def _add(self, name: str, language: str, cwd: str) -> TableKernel:
         self._room(1)
-        kernel = self._kernels[name] = Kernel(language, self.make(language, cwd))
+        kernel = self._kernels[name] = TableKernel(language, self.make(language, cwd))
         return kernel
 
     def _room(self, wanted: int) -> int:
@@ -244,13 +244,13 @@ class KernelTable:
             raise ToolFailure(_FULL)
         return min(room, wanted)
 
-    def _find_forkable(self, request: KernelRequest) -> Kernel:
+    def _find_forkable(self, request: KernelRequest) -> TableKernel:
         kernel = self._find(request)
         if kernel.language != PYTHON:
             raise ToolFailure(f"Kernel {request.kernel_id!r} runs {kernel.language}: only kernels of Python can fork.")
         return kernel
 
-    async def _start(self, name: str, kernel: Kernel, call: Call) -> None:
+    async def _start(self, name: str, kernel: TableKernel, call: RunningCall) -> None:
         try:
             await unless_stopped(call, kernel.cells.renew())
         except BaseException:
@@ -260,7 +260,7 @@ class KernelTable:
     def _names(self) -> Iterator[str]:
         return (f"kernel-{number}" for number in self._numbers)
 
-    def _find(self, request: KernelRequest) -> Kernel:
+    def _find(self, request: KernelRequest) -> TableKernel:
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
             known = ", ".join(self._kernels)

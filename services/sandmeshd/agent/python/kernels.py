@@ -15,9 +15,9 @@ from typing import Final, cast
 
 from sandmesh.shared import frames
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call
+from sandmeshd.agent.calls.call import RunningCall
 from sandmeshd.agent.processes.pipes import OutputPipe, output_pipes
-from sandmeshd.agent.processes.spawner import Ended, Process, Processes
+from sandmeshd.agent.processes.spawner import ProcessEnd, ProcessGroup, ProcessSpawner
 from sandmeshd.agent.userland.python import kernel_protocol
 
 _KNOWN: Final = frozenset(
@@ -106,7 +106,7 @@ class _Channel(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    async def next(self, process: Process) -> tuple[bytes, bytes] | None:
+    async def next(self, process: ProcessGroup) -> tuple[bytes, bytes] | None:
         """Wait for a frame and return it; None if the kernel is gone."""
         while not self.frames:
             if self.lost or process.ended.done():
@@ -125,10 +125,10 @@ class _Channel(asyncio.Protocol):
             self._arrival.set_result(None)
 
 
-class Kernel:
+class KernelProcess:
     """A kernel's process as the agent sees it."""
 
-    def __init__(self, process: Process, channel: _Channel, out: OutputPipe, err: OutputPipe) -> None:
+    def __init__(self, process: ProcessGroup, channel: _Channel, out: OutputPipe, err: OutputPipe) -> None:
         self.process = process
         self.pid = 0
         self.used = False
@@ -161,7 +161,7 @@ class Kernel:
                 sent = socket.send_fds(raw, [frame[:5]], [fd])
             transport.write(frame[sent:])
 
-    async def follow(self, call: Call) -> bytes | None:
+    async def follow(self, call: RunningCall) -> bytes | None:
         """Write a cell's output to its call, in order. Returns: END's payload, None if the kernel died."""
         out, err = self._pipes
         out.call = err.call = call
@@ -190,7 +190,7 @@ class Kernel:
             channel.handle = _handle_none
             out.call = err.call = None
 
-    def _handle_block(self, call: Call, payload: bytes) -> bool:
+    def _handle_block(self, call: RunningCall, payload: bytes) -> bool:
         """Keep a block that can be kept at once: the kernel, which waits, continues before the block is parsed."""
         if not call.has_room(len(payload)) or self._output_poll.poll(0):
             return False
@@ -199,7 +199,7 @@ class Kernel:
             call.keep(payload)
         return True
 
-    async def _reply(self, call: Call, kind: bytes, payload: bytes) -> None:
+    async def _reply(self, call: RunningCall, kind: bytes, payload: bytes) -> None:
         """Handle a frame that the kernel waits for."""
         if kind == kernel_protocol.ASK:
             call.request_input(payload)
@@ -244,7 +244,7 @@ class Kernel:
             raise ToolFailure("The fork ended before it could run cells.")
         return int(frame[1])
 
-    async def gone(self) -> Ended:
+    async def gone(self) -> ProcessEnd:
         """Wait for the process's end and close its descriptors."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_SECONDS):
@@ -273,7 +273,7 @@ def is_block(payload: bytes) -> bool:
     return whole and isinstance(cast("dict[str, object]", block).get("type"), str)
 
 
-async def open_kernel(processes: Processes, cwd: str) -> Kernel:
+async def open_kernel(processes: ProcessSpawner, cwd: str) -> KernelProcess:
     """Start a Python kernel from the zygote.
 
     Raises:
@@ -282,7 +282,9 @@ async def open_kernel(processes: Processes, cwd: str) -> Kernel:
     return await _open(lambda fds: processes.fork_kernel(fds, cwd))
 
 
-async def open_program(processes: Processes, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Kernel:
+async def open_program(
+    processes: ProcessSpawner, argv: Sequence[str], env: Mapping[str, str], cwd: str
+) -> KernelProcess:
     """Start a kernel that is a program of its own, whose first descriptor is its channel.
 
     Raises:
@@ -306,7 +308,7 @@ async def open_program(processes: Processes, argv: Sequence[str], env: Mapping[s
     return kernel
 
 
-async def _open(start: Callable[[list[int]], Process]) -> Kernel:
+async def _open(start: Callable[[list[int]], ProcessGroup]) -> KernelProcess:
     kernel = await connect(start)
     try:
         kernel.pid = await kernel.process.started
@@ -317,7 +319,7 @@ async def _open(start: Callable[[list[int]], Process]) -> Kernel:
     return kernel
 
 
-async def connect(start: Callable[[list[int]], Process]) -> Kernel:
+async def connect(start: Callable[[list[int]], ProcessGroup]) -> KernelProcess:
     """Open the channel and the pipes of a kernel; `start` is called with its ends of them: socket, output, error.
 
     Raises:
@@ -343,4 +345,4 @@ async def connect(start: Callable[[list[int]], Process]) -> Kernel:
         err.close_writer()
     loop = asyncio.get_running_loop()
     _, channel = await loop.create_unix_connection(_Channel, sock=ours)
-    return Kernel(process, channel, out, err)
+    return KernelProcess(process, channel, out, err)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.processes.spawner import Processes
-from sandmeshd.agent.python.kernels import NOT_FOUND, Kernel, KernelMissing, open_kernel, open_program
+from sandmeshd.agent.processes.spawner import ProcessSpawner
+from sandmeshd.agent.python.kernels import NOT_FOUND, KernelMissing, KernelProcess, open_kernel, open_program
 
 PYTHON: Final = "python"
 
@@ -41,8 +41,8 @@ def language_name(name: str) -> str:
 
 
 async def open_language(
-    processes: Processes, python: str, environment: Mapping[str, str], language: str, cwd: str
-) -> Kernel:
+    processes: ProcessSpawner, python: str, environment: Mapping[str, str], language: str, cwd: str
+) -> KernelProcess:
     """Start a kernel of a language: Python from the zygote, others as programs.
 
     Raises:
@@ -60,7 +60,9 @@ async def open_language(
     return await open_program(processes, [*run, "languages.jupyter", "0"], env, cwd)
 
 
-async def _open_node(processes: Processes, environment: Mapping[str, str], language: str, cwd: str) -> Kernel:
+async def _open_node(
+    processes: ProcessSpawner, environment: Mapping[str, str], language: str, cwd: str
+) -> KernelProcess:
     argv = ["sh", "-c", _RUN_NODE, _NODE, language]
     try:
         return await open_program(processes, argv, {**environment, "UV_THREADPOOL_SIZE": _NODE_THREADS}, cwd)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from sandmesh.errors import InternalError
 
 if TYPE_CHECKING:
-    from sandmeshd.agent.calls.call import Call, Outcome
+    from sandmeshd.agent.calls.call import Outcome, RunningCall
     from sandmeshd.agent.calls.toolbox import Handler
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Deferred(Generic[T]):
     def begun_by(self, run: Handler, seconds: float) -> Handler:
         """Return a handler of calls that begins so many seconds after its first call, too."""
 
-        async def run_and_begin(params: Any, call: Call) -> Outcome:
+        async def run_and_begin(params: Any, call: RunningCall) -> Outcome:
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(seconds, self.begin)
             return await run(params, call)

@@ -13,7 +13,7 @@ from sandmesh._tools import Tool
 from sandmesh._tools.git import CommitChanges, GenerateDiff, GitLogs
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.processes.capture import Captured
 from sandmeshd.agent.processes.programs import Programs
@@ -72,7 +72,7 @@ class Git:
         """Return the handler of each tool."""
         return {CommitChanges: self.commit, GenerateDiff: self.diff, GitLogs: self.log}
 
-    async def commit(self, request: CommitChanges, call: Call) -> Outcome:
+    async def commit(self, request: CommitChanges, call: RunningCall) -> Outcome:
         """Commit whatever changed."""
         call.started()
         if "\0" in request.message:
@@ -89,7 +89,7 @@ class Git:
                 await self._git(call, *await self._identity(call), "commit", "--quiet", "-m", request.message)
             return await self._finish_commit(call, before, request.message, changed=changed)
 
-    async def diff(self, request: GenerateDiff, call: Call) -> Outcome:
+    async def diff(self, request: GenerateDiff, call: RunningCall) -> Outcome:
         """Show what changed between two commits, or from one to the workspace."""
         call.started()
         if request.commit_b is not None and request.commit_a is None:
@@ -106,7 +106,7 @@ class Git:
                 shown = await self._run(call, *command, *ends)
         return await _finish(call, shown or "Nothing changed.", {"diffs": split_diff(shown)})
 
-    async def log(self, request: GitLogs, call: Call) -> Outcome:
+    async def log(self, request: GitLogs, call: RunningCall) -> Outcome:
         """List the commits that lead to the last one."""
         call.started()
         async with self._one:
@@ -125,7 +125,7 @@ class Git:
         at = Path(self._programs.workspace, ".git")
         return at.is_symlink() or at.exists()
 
-    async def _check_merged(self, call: Call) -> None:
+    async def _check_merged(self, call: RunningCall) -> None:
         unmerged = {line.split("\t", 1)[1] for line in (await self._git(call, "ls-files", "-u")).splitlines()}
         if unmerged:
             names = ", ".join(sorted(unmerged)[:20])
@@ -134,12 +134,12 @@ class Git:
                 "with run_shell_command."
             )
 
-    async def _identity(self, call: Call) -> Sequence[str]:
+    async def _identity(self, call: RunningCall) -> Sequence[str]:
         """Return the options that name an author where the user's own configuration names none."""
         email = await self._captured(call, *_GIT, "config", "user.email")
         return () if email.ended.exit_code == 0 and email.stdout.strip() else _SOMEBODY
 
-    async def _find(self, call: Call, name: str, *, must: bool = False) -> str:
+    async def _find(self, call: RunningCall, name: str, *, must: bool = False) -> str:
         """Return a commit's hash; an empty text where there is none and none is required."""
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         found = await self._captured(call, *_GIT, *words)
@@ -150,15 +150,15 @@ class Git:
         await self._git(call, "rev-parse", "--git-dir")
         return ""
 
-    async def _finish_commit(self, call: Call, before: str, message: str, *, changed: bool) -> Outcome:
+    async def _finish_commit(self, call: RunningCall, before: str, message: str, *, changed: bool) -> Outcome:
         commit = await self._find(call, "HEAD", must=True) if changed else before
         said = f"Committed {commit}: {message}" if changed else f"Nothing changed since {before or 'the beginning'}."
         return await _finish(call, said, {"commit": commit or None, "message": message, "changed": changed})
 
-    async def _git(self, call: Call, *words: str) -> str:
+    async def _git(self, call: RunningCall, *words: str) -> str:
         return await self._run(call, *_GIT, *words)
 
-    async def _run(self, call: Call, *argv: str) -> str:
+    async def _run(self, call: RunningCall, *argv: str) -> str:
         done = await self._captured(call, *argv)
         if done.ended.exit_code != 0:
             said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")[-_LONGEST_WORDS:]
@@ -168,7 +168,7 @@ class Git:
             )
         return done.stdout.decode(errors="replace")
 
-    async def _captured(self, call: Call, *argv: str) -> Captured:
+    async def _captured(self, call: RunningCall, *argv: str) -> Captured:
         done = await self._programs.capture(argv, _QUIET, call)
         if done.ended.failure or done.ended.exit_code == 127:
             raise ToolFailure(
@@ -206,6 +206,6 @@ def _show(commit: Mapping[str, str]) -> str:
     return f"commit {commit['commit']}\nAuthor: {commit['author']}\nDate:   {commit['date']}\n\n{message}{shown}"
 
 
-async def _finish(call: Call, said: str, structured: Mapping[str, Any]) -> Outcome:
+async def _finish(call: RunningCall, said: str, structured: Mapping[str, Any]) -> Outcome:
     await call.text(said, "stdout")
     return Outcome(reason=pb.END_REASON_EXITED, structured=json.dumps(structured).encode())

@@ -21,11 +21,11 @@ from sandmeshd.agent.python.kernel_table import KernelTable
 from sandmeshd.agent.tools.files import FileTools
 from sandmeshd.agent.tools.git import Git
 from sandmeshd.agent.tools.ports import PortTools
-from sandmeshd.agent.tools.shell import Shell, check_user
+from sandmeshd.agent.tools.shell import ShellCommands, check_user
 
 if TYPE_CHECKING:
     from sandmeshd.agent.network.exposed_ports import Exposures
-    from sandmeshd.agent.tools.browser.tools import Browser
+    from sandmeshd.agent.tools.browser.tools import SandboxBrowser
     from sandmeshd.agent.tools.recorder.handlers import Recorder
     from sandmeshd.agent.tools.training.tools import Training
 
@@ -46,10 +46,10 @@ class Runners:
     """What runs tools."""
 
     kernels: KernelTable
-    shell: Shell
+    shell: ShellCommands
     servers: Servers
     ports: Exposures
-    browser: Browser | None
+    browser: SandboxBrowser | None
     """None where the sandbox has no browser tools, and need not import what runs them."""
     training: Training | None = None
     """Likewise."""

@@ -10,7 +10,7 @@ from typing import Final
 from sandmesh._tools import Tool
 from sandmesh._tools.processes import WaitForPort
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Handler
 
 _ONE_TRY_SECONDS: Final = 5.0
@@ -25,7 +25,7 @@ class PortTools:
         return {WaitForPort: wait_for_port}
 
 
-async def wait_for_port(request: WaitForPort, call: Call) -> Outcome:
+async def wait_for_port(request: WaitForPort, call: RunningCall) -> Outcome:
     """Wait until a port takes connections, or until a path there answers below 500."""
     call.started()
 
@@ -56,7 +56,7 @@ async def _answers(port: int, path: str | None) -> bool:
         writer.close()
 
 
-async def _until(ready: Callable[[], Awaitable[bool]], seconds: float | None, call: Call) -> bool:
+async def _until(ready: Callable[[], Awaitable[bool]], seconds: float | None, call: RunningCall) -> bool:
     """Ask again and again, with short pauses, until the answer is yes, time is up or the call is stopped."""
     stopped = asyncio.Event()
     alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, stopped.set)

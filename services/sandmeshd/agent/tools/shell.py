@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CapabilityMissing
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.processes.programs import Program, Programs
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _REASON = "END_REASON_"
 
 
-class Shell:
+class ShellCommands:
     """Runs commands, and knows the processes that were started as such for as long as their calls are kept."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs = programs
         self._program = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-        self._started: WeakKeyDictionary[Call, dict[str, Any]] = WeakKeyDictionary()
+        self._started: WeakKeyDictionary[RunningCall, dict[str, Any]] = WeakKeyDictionary()
 
     def handlers(self) -> Mapping[type[Tool], Handler]:
         """Return the handler of each tool."""
@@ -44,13 +44,13 @@ class Shell:
             processes.ListProcesses: self.list,
         }
 
-    async def run(self, command: RunShellCommand, call: Call) -> Outcome:
+    async def run(self, command: RunShellCommand, call: RunningCall) -> Outcome:
         """Run a command line to its end; what it left in the background goes on, its output unread."""
         argv = [self._program, "-c", command.command]
         program = Program(argv, command.cwd, command.env or {}, command.timeout, soon=False)
         return await self.programs.run(program, call)
 
-    async def start(self, request: StartProcess, call: Call) -> Outcome:
+    async def start(self, request: StartProcess, call: RunningCall) -> Outcome:
         """Run a program, or a command line, to its end."""
         argv = [self._program, "-c", request.command] if isinstance(request.command, str) else request.command
         size = request.terminal
@@ -70,7 +70,7 @@ class Shell:
         note["reason"] = pb.EndReason.Name(outcome.reason).removeprefix(_REASON)  # type: ignore[arg-type]  # typeshed has no open enums
         return outcome
 
-    async def list(self, _: ListProcesses, call: Call) -> Outcome:
+    async def list(self, _: ListProcesses, call: RunningCall) -> Outcome:
         """Describe the processes, the oldest first."""
         call.started()
         plain = [{**note, "pid": each.pid, "running": not each.finished} for each, note in self._started.items()]

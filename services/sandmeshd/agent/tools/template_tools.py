@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.schemas import read_arguments
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.python.cells import Cells
@@ -71,7 +71,7 @@ class OwnTools:
         spec = json.dumps({"name": name, "source": tool.source, "arguments": checked})
         return _Cell(_CELL.format(spec=spec, awaited="await " if tool.source.startswith("async ") else ""))
 
-    async def run(self, cell: Any, call: Call) -> Outcome:
+    async def run(self, cell: Any, call: RunningCall) -> Outcome:
         """Run a tool's cell when its turn comes."""
         if self._cells is None:
             self._cells = self._make()

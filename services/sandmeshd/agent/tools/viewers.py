@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 from sandmesh.shared import frames
 from sandmesh.shared.frames import FrameBuffer, FrameTooLarge
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.files.arguments import Arguments, read_arguments
 
@@ -150,7 +150,7 @@ class Viewers:
         """Return what serves the gateway, under a name."""
         return {tool: Service(partial(read_arguments, ControlView), self._control)}
 
-    async def _control(self, request: ControlView, call: Call) -> Outcome:
+    async def _control(self, request: ControlView, call: RunningCall) -> Outcome:
         call.started()
         connected = self._viewers[request.viewer] > 0
         if request.action == "take" and connected:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sandmesh.errors import InvalidArgument, PoolExhausted, QuotaExceeded, SandmeshError
-from sandmeshd.allocator.records.record_reader import Capacity
+from sandmeshd.allocator.records.record_reader import UsageCounts
 from sandmeshd.allocator.records.record_store import Want
 from sandmeshd.allocator.records.records import NANO, timestamp
 from sandmeshd.tenants.quotas import ReachedQuota
@@ -14,7 +14,7 @@ _LISTED = 8
 _RESOURCES = {"memory_bytes": "memory", "cpu_millis": "cpus"}
 
 
-def pool_exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
+def pool_exhausted(capacity: UsageCounts, want: Want, bound: str) -> PoolExhausted:
     """Return the error of a request that waited in the queue until its deadline.
 
     `facts`: `bound` (mesh, node, ports, template, caller, starts or turn), `used` and `limit` of that bound,
@@ -63,7 +63,7 @@ def _cost_error(reached: ReachedQuota) -> QuotaExceeded:
     return QuotaExceeded(message, facts)
 
 
-def _bound(capacity: Capacity, want: Want, bound: str) -> tuple[int, int, str]:
+def _bound(capacity: UsageCounts, want: Want, bound: str) -> tuple[int, int, str]:
     if bound == "caller":
         return capacity.callers.get(want.caller, 0), want.caller_limit, f"the user {want.caller}"
     if bound == "template":

@@ -25,11 +25,11 @@ from sandmesh.errors import (
 )
 from sandmeshd.allocator.claims.capacity_errors import pool_exhausted, quota_error
 from sandmeshd.allocator.claims.pace import Pace
-from sandmeshd.allocator.claims.starter import Starter
+from sandmeshd.allocator.claims.starter import ClaimStarter
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.record_store import BatchTurn, Claim, NodeWant, RecordStore, Reply, Want
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id, with_owner
 from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.allocator.settings import AllocatorSettings
@@ -54,7 +54,7 @@ class Claims:
         store: Store,
         records: RecordStore,
         nodes: Nodes,
-        starter: Starter,
+        starter: ClaimStarter,
         snapshots: NodeSnapshots,
     ) -> None:
         self._settings = settings
@@ -194,7 +194,7 @@ def _pausing(nodes: Nodes, want: Want) -> list[NodeWant]:
     return [one for one, node in known if node is not None and node.info and node.info.capabilities.pause]
 
 
-def _profile_in_use(name: str, holder: Record) -> WrongState:
+def _profile_in_use(name: str, holder: RecordState) -> WrongState:
     message = (
         f"the browser profile {name!r} is in use by the sandbox {holder.sandbox_id}: close that sandbox, or choose "
         "another profile"
@@ -205,7 +205,7 @@ def _profile_in_use(name: str, holder: Record) -> WrongState:
 class ClaimOutcomes:
     """Turn what the store returned into a response; None means that the claim has to be repeated."""
 
-    def __init__(self, records: RecordStore, nodes: Nodes, starter: Starter, notifications: Notifications) -> None:
+    def __init__(self, records: RecordStore, nodes: Nodes, starter: ClaimStarter, notifications: Notifications) -> None:
         self._notifications = notifications
         self._records = records
         self._nodes = nodes
@@ -213,7 +213,7 @@ class ClaimOutcomes:
         self._tasks = starter.tasks
         self._pace = Pace()
 
-    async def created(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
+    async def created(self, claim: Claim, record: RecordState) -> pb.ClaimSandboxResponse | None:
         """Start the new sandbox."""
         if claim.want.batch is None:
             with self._pace.create():
@@ -225,14 +225,14 @@ class ClaimOutcomes:
             raise outcome
         return pb.ClaimSandboxResponse(sandbox=outcome.sandbox(), claimed=True)
 
-    async def kept(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
+    async def kept(self, claim: Claim, record: RecordState) -> pb.ClaimSandboxResponse | None:
         """Respond with the sandbox that the slot has."""
         del claim
         # Whoever claimed it from the pool may have died before its agent knew the token.
         current = record if record.text("installed") == "1" else await self._install(record)
         return pb.ClaimSandboxResponse(sandbox=current.sandbox()) if current else None
 
-    async def pooled(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
+    async def pooled(self, claim: Claim, record: RecordState) -> pb.ClaimSandboxResponse | None:
         """Install the new holder's token in the agent of a sandbox from the pool."""
         del claim
         current = await self._install(record)
@@ -240,12 +240,12 @@ class ClaimOutcomes:
         self._notifications.notify("pool")
         return pb.ClaimSandboxResponse(sandbox=current.sandbox(), claimed=True, pooled=True) if current else None
 
-    async def failed(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
+    async def failed(self, claim: Claim, record: RecordState) -> pb.ClaimSandboxResponse | None:
         """Raise the failure of the sandbox that others were starting for this slot."""
         del claim
         raise record.failure
 
-    async def _install(self, record: Record) -> Record | None:
+    async def _install(self, record: RecordState) -> RecordState | None:
         node = self._nodes.by_id(record.node_id)
         if node is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
@@ -263,7 +263,7 @@ class ClaimOutcomes:
         self._tasks.spawn(self._note_installed(record))
         return record
 
-    async def _note_installed(self, record: Record) -> None:
+    async def _note_installed(self, record: RecordState) -> None:
         # Late is harmless, since a claim that finds it missing installs the token again. Right now the session opens a
         # link and sends its first call, which must not wait for this.
         await asyncio.sleep(_NOTE_SECONDS)
@@ -290,7 +290,7 @@ class _ClaimAttempt:
         self._widened = widened
         self._end = asyncio.get_running_loop().time() + queue_seconds
         self._waited = ""
-        self._kinds: dict[str, Callable[[Claim, Record], Awaitable[pb.ClaimSandboxResponse | None]]] = {
+        self._kinds: dict[str, Callable[[Claim, RecordState], Awaitable[pb.ClaimSandboxResponse | None]]] = {
             "create": outcomes.created,
             "kept": outcomes.kept,
             "pooled": outcomes.pooled,
@@ -339,7 +339,7 @@ class _ClaimAttempt:
         pause = self._poll_seconds if self._want.batch is None else min(_BATCH_POLLS * self._poll_seconds, 3.0)
         await wait_with_timeout(woken, min(left, pause))
 
-    def _check_saving(self, last: Record) -> None:
+    def _check_saving(self, last: RecordState) -> None:
         # A save that failed once may fail for long: the client decides whether to go on waiting.
         over = bool(last.text("trouble")) or asyncio.get_running_loop().time() > self._end
         if last.state == "STOPPING" and over:

@@ -11,10 +11,10 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandmeshError
 from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.claims.pool_subscribers import PoolSubscribers
-from sandmeshd.allocator.claims.starter import Starter
+from sandmeshd.allocator.claims.starter import ClaimStarter
 from sandmeshd.allocator.nodes.nodes import Nodes, Placement
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.records.spec import new_sandbox_id
 from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.allocator.settings import AllocatorSettings
@@ -29,7 +29,7 @@ class Pools:
     """Refill every pool as soon as one of its sandboxes is claimed."""
 
     def __init__(
-        self, settings: AllocatorSettings, store: Store, records: RecordStore, nodes: Nodes, starter: Starter
+        self, settings: AllocatorSettings, store: Store, records: RecordStore, nodes: Nodes, starter: ClaimStarter
     ) -> None:
         self.subscribers = PoolSubscribers(records)
         """Are notified of each sandbox that is added."""
@@ -73,7 +73,7 @@ class Pools:
         if pool.delay and pool.starting:
             return False
         await self._slots.acquire()
-        record: Record | None = None
+        record: RecordState | None = None
         try:
             record = await self._records.fill(new_sandbox_id(), placement.spec, placement.want, pool.size)
         finally:
@@ -85,7 +85,7 @@ class Pools:
         tasks.spawn(self._start(pool, record))
         return not pool.delay
 
-    async def _start(self, pool: _Pool, record: Record) -> None:
+    async def _start(self, pool: _Pool, record: RecordState) -> None:
         try:
             outcome = await self._starter.start(record)
         finally:

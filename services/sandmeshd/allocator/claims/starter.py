@@ -26,14 +26,14 @@ from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.nodes.node import Node, silent_driver
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.runtime.descriptors import lack_of_descriptors
 from sandmeshd.runtime.retry import retry_until_available
 
 log = structlog.get_logger()
 
-Outcome = Record | SandmeshError
+Outcome = RecordState | SandmeshError
 
 _PORT_CONFLICTS = 16
 """How many leased ports may be in use by others before an attempt fails."""
@@ -44,7 +44,7 @@ _LONGEST_PAUSE_SECONDS = 1.0
 _PASSING = (SandboxStartFailed, RuntimeUnavailable, MeshUnavailable)
 
 
-class Starter:
+class ClaimStarter:
     """Start sandboxes: from PENDING to READY or FAILED, on another node where one fails."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Starter:
         """The sandboxes that this allocator is starting."""
         return list(self._running)
 
-    def start(self, record: Record) -> asyncio.Task[Outcome]:
+    def start(self, record: RecordState) -> asyncio.Task[Outcome]:
         """Start a PENDING record's sandbox; the task returns its READY record, or the error."""
         task = self._tasks.attempt(self._start(record))
         self._running[record.sandbox_id] = task
@@ -81,7 +81,7 @@ class Starter:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _start(self, record: Record) -> Outcome:
+    async def _start(self, record: RecordState) -> Outcome:
         try:
             return await self._attempts(record)
         except SandmeshError as error:
@@ -93,7 +93,7 @@ class Starter:
             log.exception("a driver failed unexpectedly", sandbox_id=record.sandbox_id, node=record.node_id)
             return await self._failed(record, lack_of_descriptors(error) or _defect(error))
 
-    async def _failed(self, record: Record, error: SandmeshError) -> SandmeshError:
+    async def _failed(self, record: RecordState, error: SandmeshError) -> SandmeshError:
         node = self._nodes.by_id(record.node_id)
         if node is not None and isinstance(error, MeshUnavailable) and "driver" not in error.facts:
             error = silent_driver(node.name, error)
@@ -101,7 +101,7 @@ class Starter:
         await retry_until_available(partial(self._records.failed, record.sandbox_id, error))
         return error
 
-    async def _attempts(self, record: Record) -> Record:
+    async def _attempts(self, record: RecordState) -> RecordState:
         tried: list[str] = []
         returns_until = asyncio.get_running_loop().time() + self._settings.driver_return_seconds
         while True:
@@ -122,7 +122,7 @@ class Starter:
                     node.breaker.succeeded()
                 return made
 
-    async def _elsewhere(self, record: Record, tried: Sequence[str], error: SandmeshError) -> Record:
+    async def _elsewhere(self, record: RecordState, tried: Sequence[str], error: SandmeshError) -> RecordState:
         want = (await self._nodes.place(record.spec)).want
         if record.spec.snapshot_id:
             # No other node has the snapshot.
@@ -136,7 +136,7 @@ class Starter:
             await asyncio.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
         return moved
 
-    async def _create(self, node: Node | None, record: Record) -> Record:
+    async def _create(self, node: Node | None, record: RecordState) -> RecordState:
         if node is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
         if not await retry_until_available(partial(self._records.started, record.sandbox_id)):
@@ -147,13 +147,13 @@ class Starter:
             await self._abandon(node, record.sandbox_id, now)
         return now
 
-    async def _abandon(self, node: Node, sandbox_id: str, now: Record) -> None:
+    async def _abandon(self, node: Node, sandbox_id: str, now: RecordState) -> None:
         """Delete what was created for a record that has changed, unless another allocator took it over."""
         if now.state not in ("PENDING", "STARTING", "READY") or now.owner == self._records.owner:
             await node.client.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
         raise _ended(now) if now.text("ended") and now.state == "STARTING" else _released(now)
 
-    async def _create_prepared(self, node: Node, record: Record) -> pb.RuntimeSandbox:
+    async def _create_prepared(self, node: Node, record: RecordState) -> pb.RuntimeSandbox:
         try:
             return await self._create_with_ports(node, record)
         except WrongState:
@@ -161,7 +161,7 @@ class Starter:
             await self._nodes.preparations.prepare(node, record.spec.template)
             return await self._create_with_ports(node, record)
 
-    async def _create_with_ports(self, node: Node, record: Record) -> pb.RuntimeSandbox:
+    async def _create_with_ports(self, node: Node, record: RecordState) -> pb.RuntimeSandbox:
         """Create it with the ports that are leased, and with others where one is in use."""
         for _ in range(_PORT_CONFLICTS):
             try:
@@ -170,7 +170,7 @@ class Starter:
                 record = await self._with_another_port(node, record, error)
         return await self._call_driver(node, record)
 
-    async def _with_another_port(self, node: Node, record: Record, error: SandboxStartFailed) -> Record:
+    async def _with_another_port(self, node: Node, record: RecordState, error: SandboxStartFailed) -> RecordState:
         taken = error.facts.get("taken_port", "")
         if not taken.isdecimal() or node.info is None:
             raise error
@@ -184,7 +184,7 @@ class Starter:
         log.warning("a leased port is in use; another is leased", sandbox_id=record.sandbox_id, port=taken)
         return moved
 
-    async def _call_driver(self, node: Node, record: Record) -> pb.RuntimeSandbox:
+    async def _call_driver(self, node: Node, record: RecordState) -> pb.RuntimeSandbox:
         request = pb.CreateSandboxRequest(
             sandbox_id=record.sandbox_id,
             mesh_id=self._mesh_id,
@@ -218,11 +218,11 @@ def _cancelled() -> SandmeshError:
     return SandboxStartFailed("the start was cancelled", {"detail": "it was released, or its allocator ended"})
 
 
-def _released(record: Record) -> SandmeshError:
+def _released(record: RecordState) -> SandmeshError:
     detail = "it was released while it started"
     return SandboxLost(f"sandbox {record.sandbox_id} is gone: {detail}", {"detail": detail})
 
 
-def _ended(record: Record) -> SandmeshError:
+def _ended(record: RecordState) -> SandmeshError:
     detail = record.text("ended")
     return SandboxStartFailed(f"the sandbox ended as it started: {detail}", {"detail": detail})

@@ -9,7 +9,7 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
 from sandmeshd.allocator.background_tasks import BackgroundTasks
-from sandmeshd.allocator.claims.starter import Starter
+from sandmeshd.allocator.claims.starter import ClaimStarter
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore, Stopping
 from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.nodes.nodes import Nodes
@@ -32,7 +32,7 @@ class Deletions:
         store: Store,
         maintenance: MaintenanceStore,
         nodes: Nodes,
-        starter: Starter,
+        starter: ClaimStarter,
         usage: UsageMeter,
     ) -> None:
         self._settings = settings

@@ -9,7 +9,7 @@ from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.store import Store
 
 
-class MeshHealth:
+class HealthReporter:
     """Report the health of the mesh from what is known already, without requests."""
 
     def __init__(self, store: Store, monitor: StoreMonitor, nodes: Nodes) -> None:

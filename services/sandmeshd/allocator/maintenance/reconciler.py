@@ -23,7 +23,7 @@ _RUNS = {pb.RUNTIME_STATE_RUNNING: "READY", pb.RUNTIME_STATE_PAUSED: "PAUSED"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class Repair:
     """A difference between a record and a runtime, and the action that repairs it."""
 
     kind: str
@@ -49,30 +49,30 @@ class Reconciler:
 
     async def find(
         self, node: Node, expected: Mapping[str, str], seen: Mapping[str, pb.RuntimeSandbox]
-    ) -> list[Finding]:
+    ) -> list[Repair]:
         """Return the differences.
 
         Raises:
             Recovering: The records are being rebuilt: the differences are unknown.
         """
-        found: list[Finding] = []
+        found: list[Repair] = []
         for sandbox_id, state in expected.items():
             if state not in ("READY", "PAUSED"):
                 continue
             differs = _difference(state, seen.get(sandbox_id))
             if differs is not None:
-                found.append(Finding(differs[0], sandbox_id, node.node_id, *differs[1:]))
+                found.append(Repair(differs[0], sandbox_id, node.node_id, *differs[1:]))
         missing = await self._maintenance.missing(node.node_id, list(seen))
         return found + [self._unrecorded(node, seen[sandbox_id]) for sandbox_id in missing]
 
-    def _unrecorded(self, node: Node, sandbox: pb.RuntimeSandbox) -> Finding:
+    def _unrecorded(self, node: Node, sandbox: pb.RuntimeSandbox) -> Repair:
         if is_lost_record(sandbox, self._store.generation):
             reason = "its record was lost with an earlier store"
-            return Finding("lost_record", sandbox.sandbox_id, node.node_id, "adopt", reason)
-        return Finding("orphan", sandbox.sandbox_id, node.node_id, "delete", "no record has it")
+            return Repair("lost_record", sandbox.sandbox_id, node.node_id, "adopt", reason)
+        return Repair("orphan", sandbox.sandbox_id, node.node_id, "delete", "no record has it")
 
     async def repair(
-        self, node: Node, found: Sequence[Finding], seen: Mapping[str, pb.RuntimeSandbox], grace_seconds: float
+        self, node: Node, found: Sequence[Repair], seen: Mapping[str, pb.RuntimeSandbox], grace_seconds: float
     ) -> None:
         """Apply the findings; orphans are deleted once they were seen as such for the grace time."""
         for finding in found:

@@ -8,7 +8,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import Recovering, SandmeshError
 from sandmeshd.allocator.maintenance.maintenance_store import Due, MaintenanceStore
-from sandmeshd.allocator.maintenance.reconciler import Finding, Reconciler
+from sandmeshd.allocator.maintenance.reconciler import Reconciler, Repair
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.records import timestamp
@@ -80,7 +80,7 @@ def _due(due: Due) -> pb.SweepFinding:
     )  # fmt: skip
 
 
-def _finding(one: Finding) -> pb.SweepFinding:
+def _finding(one: Repair) -> pb.SweepFinding:
     return pb.SweepFinding(
         kind=one.kind, sandbox_id=one.sandbox_id, node_id=one.node_id, action=one.action, reason=one.reason
     )

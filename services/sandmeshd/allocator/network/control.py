@@ -8,7 +8,7 @@ from sandmesh.errors import RuntimeUnavailable, WrongState
 from sandmeshd.allocator.network.changes import changed
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.records.spec import check_network, limited_to
 from sandmeshd.allocator.records.template_limits import apply_template_limits
 from sandmeshd.auth.principal import current_principal
@@ -22,7 +22,7 @@ class NetworkControl:
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
 
-    async def read(self, record: Record) -> pb.GetNetworkResponse:
+    async def read(self, record: RecordState) -> pb.GetNetworkResponse:
         """Return the grant in force and the traffic of a sandbox.
 
         Raises:
@@ -32,7 +32,7 @@ class NetworkControl:
         response = await self._node(record).client.change_network(query)
         return pb.GetNetworkResponse(grant=response.grant, hosts=response.hosts)
 
-    async def change(self, record: Record, request: pb.ChangeNetworkRequest) -> pb.NetworkGrant:
+    async def change(self, record: RecordState, request: pb.ChangeNetworkRequest) -> pb.NetworkGrant:
         """Put the requested grant in force, made of the one that is.
 
         Raises:
@@ -51,14 +51,14 @@ class NetworkControl:
                 return wanted
         raise WrongState(f"the network of {record.sandbox_id} is being changed by others: try again", {"state": "busy"})
 
-    def _wanted(self, record: Record, node: Node, grant: pb.NetworkGrant) -> pb.NetworkGrant:
+    def _wanted(self, record: RecordState, node: Node, grant: pb.NetworkGrant) -> pb.NetworkGrant:
         check_network(grant, "grant.hosts")
         template = record.sandbox().spec.template
         spec = limited_to(current_principal(), pb.SandboxSpec(template=template, network=grant))
         apply_template_limits(spec, node.template(template))
         return spec.network
 
-    def _node(self, record: Record) -> Node:
+    def _node(self, record: RecordState) -> Node:
         node = self._nodes.by_id(record.node_id)
         if node is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})

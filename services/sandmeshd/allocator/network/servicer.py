@@ -12,7 +12,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmeshd.allocator.network.control import NetworkControl
 from sandmeshd.allocator.records.ownership import is_owned, not_found
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class NetworkServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         log.info("a sandbox's network was changed", sandbox_id=request.sandbox_id, hosts=list(grant.hosts))
         return pb.ChangeNetworkResponse(grant=grant)
 
-    async def _owned(self, sandbox_id: str) -> Record:
+    async def _owned(self, sandbox_id: str) -> RecordState:
         record = await self._records.read(sandbox_id)
         if record is None or not is_owned(record):
             raise not_found(sandbox_id)

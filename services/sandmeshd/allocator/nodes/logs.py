@@ -6,7 +6,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmeshd.allocator.nodes.nodes import Nodes
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 
 _LARGEST_TAIL = 1 << 20
 
@@ -17,7 +17,7 @@ class SandboxLogs:
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
 
-    async def read(self, record: Record, request: pb.GetSandboxLogsRequest) -> pb.GetSandboxLogsResponse:
+    async def read(self, record: RecordState, request: pb.GetSandboxLogsRequest) -> pb.GetSandboxLogsResponse:
         """Return the end of a sandbox's log.
 
         Raises:

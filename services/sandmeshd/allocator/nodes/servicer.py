@@ -16,7 +16,7 @@ from sandmeshd.allocator.nodes.nodes import Nodes
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class TemplateServicer(sandbox_pb2_grpc.SandboxServiceServicer):
+class NodeTemplateServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     """Serve the templates of the nodes; what derives from it serves the rest of SandboxService."""
 
     def __init__(self, nodes: Nodes) -> None:

@@ -25,7 +25,7 @@ from sandmesh.errors import (
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import NodeWant, RecordStore, Want
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.auth.principal import SERVICE, acting_for, current_principal
 from sandmeshd.tenants.holdings import CountedSnapshot, Holdings
 
@@ -52,7 +52,7 @@ class NodeSnapshots:
         self._mesh_id = mesh_id
         self._holdings = holdings
 
-    async def take(self, record: Record, request: pb.CreateSnapshotRequest) -> pb.Snapshot:
+    async def take(self, record: RecordState, request: pb.CreateSnapshotRequest) -> pb.Snapshot:
         """Take a snapshot of a READY sandbox, which counts as activity.
 
         Raises:
@@ -109,7 +109,7 @@ class NodeSnapshots:
     def _able_nodes(self) -> list[Node]:
         return [node for node in self._nodes.all if node.info is not None and node.info.capabilities.snapshot]
 
-    def _able(self, record: Record) -> Node:
+    def _able(self, record: RecordState) -> Node:
         node = self._nodes.by_id(record.node_id)
         if node is None or node.info is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})

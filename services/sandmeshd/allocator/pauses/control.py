@@ -17,7 +17,7 @@ from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.ownership import not_found
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.store.notifications import Notifications
 
@@ -89,7 +89,7 @@ class PauseControl:
                     yield found
                 await wait_with_timeout(woken, _WATCH_SECONDS)
 
-    async def change(self, sandbox_id: str, token: int, target: str, cause: Cause | None = None) -> Record:
+    async def change(self, sandbox_id: str, token: int, target: str, cause: Cause | None = None) -> RecordState:
         """Bring a sandbox to PAUSED or READY; one that is there already stays.
 
         Raises:
@@ -100,7 +100,7 @@ class PauseControl:
         async with self._changing.setdefault(sandbox_id, asyncio.Lock()):
             return await self._change(sandbox_id, token, target, cause or Cause())
 
-    async def _change(self, sandbox_id: str, token: int, target: str, cause: Cause) -> Record:
+    async def _change(self, sandbox_id: str, token: int, target: str, cause: Cause) -> RecordState:
         reply = await self._records.intend(sandbox_id, token, target)
         record = reply.record
         if record is None or reply.kind == "lost":
@@ -116,7 +116,7 @@ class PauseControl:
             raise WrongState(message, {"state": "PAUSED", "mode": paused})
         return record
 
-    async def _act(self, record: Record, target: str, cause: Cause) -> Record:
+    async def _act(self, record: RecordState, target: str, cause: Cause) -> RecordState:
         node = self._nodes.by_id(record.node_id)
         try:
             if node is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandmesh.errors import SandboxNotFound
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.auth.principal import current_principal
 
 
@@ -40,7 +40,7 @@ async def _is_owned(records: RecordStore, sandbox_id: str, gone: bool = False) -
     return is_owned(record)
 
 
-def is_owned(record: Record) -> bool:
+def is_owned(record: RecordState) -> bool:
     """Return whether a sandbox is the principal's."""
     return current_principal().owns(record.shown("session"), record.sandbox_id, record.shown("project"))
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sandmeshd.allocator.records.records import Record, record_from
+from sandmeshd.allocator.records.records import RecordState, record_from
 from sandmeshd.store import Store
 
 
 @dataclass(frozen=True)
-class Capacity:
+class UsageCounts:
     """What the mesh uses; `next_expire_us` is 0 where there is no lease. Counts are by template, node and caller."""
 
     used: int
@@ -37,17 +37,17 @@ class RecordReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def read(self, sandbox_id: str) -> Record | None:
+    async def read(self, sandbox_id: str) -> RecordState | None:
         """Read a record, or None where there is none."""
         fields = await self._store.hash("sandbox", sandbox_id)
-        return Record(fields) if fields else None
+        return RecordState(fields) if fields else None
 
-    async def page(self, session: str, labels: Mapping[str, str], after: str, limit: int) -> list[Record]:
+    async def page(self, session: str, labels: Mapping[str, str], after: str, limit: int) -> list[RecordState]:
         """Read records by id: of a session, with all of some labels, or of all where both are empty."""
         arguments = {"session": session, "labels": label_names(labels), "after": after, "limit": limit}
         return [record_from(pairs) for pairs in await self._store.run("list", arguments)]
 
-    async def pooled(self, limit: int) -> list[Record]:
+    async def pooled(self, limit: int) -> list[RecordState]:
         """Read the records of the unused sandboxes of pools."""
         return [record_from(pairs) for pairs in await self._store.run("pooled", {"limit": limit})]
 
@@ -56,10 +56,10 @@ class RecordReader:
         moment, *found = await self._store.run("paused", {"after_us": after_us})
         return int(float(moment)), [one.decode() for one in found]
 
-    async def capacity(self) -> Capacity:
+    async def capacity(self) -> UsageCounts:
         """Return what the mesh uses."""
         used, soonest, *counts = await self._store.run("capacity", {})
-        return Capacity(int(used), int(float(soonest)), *(_counts(flat) for flat in counts))
+        return UsageCounts(int(used), int(float(soonest)), *(_counts(flat) for flat in counts))
 
     async def census(self) -> Census:
         """Count leases, queued requests and records."""

@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandmeshError, to_detail
 from sandmeshd.allocator.records.record_reader import RecordReader, label_names
-from sandmeshd.allocator.records.records import NANO, Record, record_from
+from sandmeshd.allocator.records.records import NANO, RecordState, record_from
 from sandmeshd.store import Store
 from sandmeshd.tenants.quotas import ReachedQuota
 
@@ -92,7 +92,7 @@ class Reply:
     """The result of a change: its kind, the record where there is one, and the limit that a claim is waiting for."""
 
     kind: str
-    record: Record | None = None
+    record: RecordState | None = None
     bound: str = ""
     quota: ReachedQuota | None = None
 
@@ -149,7 +149,7 @@ class RecordStore(RecordReader):
         stopped = await self._store.run("leave", arguments)
         return stopped[0].decode() if stopped else ""
 
-    async def fill(self, sandbox_id: str, spec: pb.SandboxSpec, want: Want, size: int) -> Record | None:
+    async def fill(self, sandbox_id: str, spec: pb.SandboxSpec, want: Want, size: int) -> RecordState | None:
         """Create a PENDING record for a pool, where it lacks one and there is capacity."""
         arguments = {**self._creation(sandbox_id, want), "size": size}
         made, *rest = await self._store.run("fill", arguments, pb.Sandbox(spec=spec).SerializeToString())
@@ -177,7 +177,7 @@ class RecordStore(RecordReader):
         """PENDING -> STARTING; False where it is no longer this allocator's to start."""
         return bool((await self._store.run("started", {"id": sandbox_id, "owner": self.owner}))[0])
 
-    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, Record]:
+    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, RecordState]:
         """STARTING -> READY; False where it is no longer STARTING here, or has ended."""
         done, pairs = await self._store.run(
             "ready",
@@ -186,7 +186,9 @@ class RecordStore(RecordReader):
         )
         return bool(done), record_from(pairs)
 
-    async def retry(self, sandbox_id: str, want: Want, avoided: Sequence[str], error: SandmeshError) -> Record | None:
+    async def retry(
+        self, sandbox_id: str, want: Want, avoided: Sequence[str], error: SandmeshError
+    ) -> RecordState | None:
         """STARTING -> PENDING on another node; None where it had moved on, or no node has room and it is FAILED."""
         arguments = {
             "id": sandbox_id, "owner": self.owner, "want": _want_arguments(want), "avoided": list(avoided),
@@ -195,7 +197,7 @@ class RecordStore(RecordReader):
         moved, *rest = await self._store.run("retry", arguments, to_detail(error).SerializeToString())
         return record_from(rest[0]) if moved else None
 
-    async def move_port(self, sandbox_id: str, node: NodeWant, port: int, rest_us: int) -> Record | None:
+    async def move_port(self, sandbox_id: str, node: NodeWant, port: int, rest_us: int) -> RecordState | None:
         """Lease another port to a STARTING sandbox and withhold the old one for a while; None where there is none."""
         arguments = {
             "id": sandbox_id, "owner": self.owner, "node": asdict(node), "port": str(port), "rest_us": rest_us,
@@ -203,7 +205,7 @@ class RecordStore(RecordReader):
         moved, *rest = await self._store.run("move_port", arguments)
         return record_from(rest[0]) if moved else None
 
-    async def installed(self, sandbox_id: str, token: int) -> tuple[bool, Record]:
+    async def installed(self, sandbox_id: str, token: int) -> tuple[bool, RecordState]:
         """Record that the agent has the token; False where the lease ended meanwhile."""
         done, pairs = await self._store.run("installed", {"id": sandbox_id, "token": str(token)})
         return bool(done), record_from(pairs)
@@ -230,7 +232,7 @@ class RecordStore(RecordReader):
         }  # fmt: skip
         return _reply(await self._store.run("intend", arguments))
 
-    async def settle(self, sandbox_id: str, state: str, reason: str = "", actor: str = "mesh") -> Record | None:
+    async def settle(self, sandbox_id: str, state: str, reason: str = "", actor: str = "mesh") -> RecordState | None:
         """READY <-> PAUSED, as its runtime has it; None where another change is in progress, or it is neither."""
         arguments = {
             "id": sandbox_id, "state": state, "reason": reason, "owner": self.owner, "grace_us": self._grace_us,
@@ -239,7 +241,7 @@ class RecordStore(RecordReader):
         done, *rest = await self._store.run("settle", arguments)
         return record_from(rest[0]) if done else None
 
-    async def settle_pause(self, sandbox_id: str, reason: str, actor: str, mode: str) -> Record | None:
+    async def settle_pause(self, sandbox_id: str, reason: str, actor: str, mode: str) -> RecordState | None:
         """READY -> PAUSED, with what the pause keeps; None as `settle`."""
         arguments = {
             "id": sandbox_id, "state": "PAUSED", "reason": reason, "owner": self.owner, "grace_us": self._grace_us,

@@ -35,7 +35,7 @@ _PAUSE_MODES = {"memory": pb.PAUSE_MODE_MEMORY, "files": pb.PAUSE_MODE_FILES, "c
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordState:
     """A record as it was at one moment."""
 
     fields: Mapping[str, bytes]
@@ -164,9 +164,9 @@ class Record:
         return (self.number("cost") + self.number("price") * micros / 1e6) / NANO
 
 
-def record_from(pairs: Sequence[bytes]) -> Record:
+def record_from(pairs: Sequence[bytes]) -> RecordState:
     """Parse a record as scripts return it: names and values in turn."""
-    return Record({pairs[i].decode(): pairs[i + 1] for i in range(0, len(pairs), 2)})
+    return RecordState({pairs[i].decode(): pairs[i + 1] for i in range(0, len(pairs), 2)})
 
 
 def timestamp(microseconds: int) -> Timestamp:

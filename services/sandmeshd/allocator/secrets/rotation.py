@@ -10,7 +10,7 @@ from sandmesh.errors import InvalidArgument, RuntimeUnavailable, SandmeshError
 from sandmesh.shared.hosts import read_host
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.secrets.specs import check_hosts_within
 from sandmeshd.auth.sealer import Sealer
 
@@ -48,7 +48,7 @@ class Rotation:
             after = page[-1].sandbox_id
 
     async def _rotate(
-        self, record: Record, user_id: str, name: str, hosts: list[str], value: str, rotated: Rotated
+        self, record: RecordState, user_id: str, name: str, hosts: list[str], value: str, rotated: Rotated
     ) -> None:
         used = {v: s for v, s in record.spec.secrets.items() if (s.name, s.user_id) == (name, user_id)}
         if not used:
@@ -62,7 +62,7 @@ class Rotation:
         else:
             (rotated.changed if all(fitting.values()) else rotated.withdrawn).append(record.sandbox_id)
 
-    async def change(self, record: Record, variable: str, secret: pb.SandboxSecret, value: str) -> None:
+    async def change(self, record: RecordState, variable: str, secret: pb.SandboxSecret, value: str) -> None:
         """Change the value of one secret of one sandbox; an empty one takes it away.
 
         Raises:

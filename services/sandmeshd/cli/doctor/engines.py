@@ -25,7 +25,7 @@ MACHINE = "machine"
 TIMEOUT_SECONDS = 5.0
 
 
-class _Connection(http.client.HTTPConnection):
+class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
         super().__init__("engine", timeout=TIMEOUT_SECONDS)
         self._path = path
@@ -100,7 +100,7 @@ def _get_info(path: Path) -> Mapping[str, Any]:
 
 def _get(path: Path, what: str) -> Mapping[str, Any] | None:
     """Return what the engine has of a path of its API, None where it has nothing."""
-    connection = _Connection(path)
+    connection = _UnixConnection(path)
     try:
         connection.request("GET", what)
         response = connection.getresponse()

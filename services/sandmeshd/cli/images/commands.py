@@ -14,7 +14,7 @@ from sandmeshd.cli.terminal.output import print_ids_or_json, print_json, print_t
 
 if TYPE_CHECKING:
     from sandmeshd.images.collection import Freed
-    from sandmeshd.images.image import Image
+    from sandmeshd.images.image import PulledImage
 
 image_commands = typer.Typer(
     help="Pull, list, push and remove images of sandboxes, without an engine.",
@@ -127,7 +127,7 @@ def prune(
     _print_freed(run_command(prune_images(config, seconds)), output)
 
 
-def _print_image(image: Image, output: Format) -> None:
+def _print_image(image: PulledImage, output: Format) -> None:
     from sandmeshd.cli.images.stores import to_json  # noqa: PLC0415 - as above
 
     if output is Format.JSON:

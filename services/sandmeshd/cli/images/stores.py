@@ -12,8 +12,8 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.terminal.progress import progress_bar
 from sandmeshd.images.collection import Freed
-from sandmeshd.images.image import Image
-from sandmeshd.images.progress import Progress
+from sandmeshd.images.image import PulledImage
+from sandmeshd.images.progress import PullProgress
 from sandmeshd.images.reference import parse_reference
 from sandmeshd.images.store import ImageStore
 
@@ -38,13 +38,13 @@ def open_store(config: Path | None) -> ImageStore:
     return ImageStore(settings.image_store, settings.state_directory / "images")
 
 
-async def pull_image(config: Path | None, name: str) -> Image:
+async def pull_image(config: Path | None, name: str) -> PulledImage:
     """Pull an image, with a progress bar."""
     with _progress() as report:
         return await open_store(config).pull(_whole(name), progress=report)
 
 
-async def import_image(config: Path | None, file: Path, name: str) -> Image:
+async def import_image(config: Path | None, file: Path, name: str) -> PulledImage:
     """Import an image, with a progress bar."""
     with _progress() as report:
         return await open_store(config).import_image(file, name, progress=report)
@@ -71,7 +71,7 @@ async def prune_images(config: Path | None, unused_seconds: float) -> Freed:
     return await open_store(config).prune(unused_seconds=unused_seconds)
 
 
-def find_image(config: Path | None, name: str) -> Image:
+def find_image(config: Path | None, name: str) -> PulledImage:
     """Return an image that is here.
 
     Raises:
@@ -91,7 +91,7 @@ def list_records(config: Path | None) -> list[ImageRecord]:
     ]
 
 
-def to_json(image: Image) -> dict[str, Any]:
+def to_json(image: PulledImage) -> dict[str, Any]:
     """Return an image as JSON values."""
     whole = asdict(image)
     return {**whole, "layers": [str(layer) for layer in image.layers]}
@@ -105,6 +105,6 @@ def _whole(name: str) -> str:
 
 
 @contextmanager
-def _progress() -> Generator[Callable[[Progress], None]]:
+def _progress() -> Generator[Callable[[PullProgress], None]]:
     with progress_bar() as bar:
         yield lambda step: bar(step.message, step.fraction)

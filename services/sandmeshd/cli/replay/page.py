@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from sandmeshd.cli.replay.trace import Trace, TraceStep, read_picture, read_video, video_size
+from sandmeshd.cli.replay.trace import RecordedTrace, TraceStep, read_picture, read_video, video_size
 
 LARGEST_VIDEO: Final = 64 << 20
 """The most bytes of a video that is put into the page; a larger one is played from its file."""
@@ -35,7 +35,7 @@ for (const button of document.querySelectorAll("button[data-at]")) {
 """
 
 
-def write_page(trace: Trace, target: Path) -> None:
+def write_page(trace: RecordedTrace, target: Path) -> None:
     """Write the page.
 
     Raises:
@@ -45,7 +45,7 @@ def write_page(trace: Trace, target: Path) -> None:
         file.writelines(_page(trace))
 
 
-def _page(trace: Trace) -> Iterator[str]:
+def _page(trace: RecordedTrace) -> Iterator[str]:
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"{_POLICY} script-src 'sha256-{digest}'"
     yield '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -64,7 +64,7 @@ def _page(trace: Trace) -> Iterator[str]:
     yield f"<script>{_SCRIPT}</script></body></html>\n"
 
 
-def _video(trace: Trace) -> Iterator[str]:
+def _video(trace: RecordedTrace) -> Iterator[str]:
     size = video_size(trace)
     if not size:
         if trace.video:

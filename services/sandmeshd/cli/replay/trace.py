@@ -36,7 +36,7 @@ class TraceStep:
 
 
 @dataclass
-class Trace:
+class RecordedTrace:
     """The calls of a recording, and its video."""
 
     folder: Path
@@ -61,16 +61,16 @@ def read_format(path: Path) -> str:
     return str(line.get("format") or "")
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> RecordedTrace:
     """Read a trace. What a recording that was cut lacks is left out."""
-    trace = Trace(path.parent)
+    trace = RecordedTrace(path.parent)
     with path.open("rb") as file:
         while (line := file.readline(_LARGEST_LINE)) and len(trace.steps) < _MOST_STEPS:
             _add(trace, line)
     return trace
 
 
-def _add(trace: Trace, line: bytes) -> None:
+def _add(trace: RecordedTrace, line: bytes) -> None:
     values = _object(line)
     try:
         if values is None:
@@ -114,12 +114,12 @@ def read_picture(path: Path) -> bytes:
     return data if data.startswith(_JPEG) else b""
 
 
-def read_video(trace: Trace, largest: int) -> bytes:
+def read_video(trace: RecordedTrace, largest: int) -> bytes:
     """Return the video; empty where there is none, or it is larger."""
     return _read(trace.folder / trace.video, largest) if trace.video else b""
 
 
-def video_size(trace: Trace) -> int:
+def video_size(trace: RecordedTrace) -> int:
     """Return the size of the video; 0 where there is none."""
     try:
         found = (trace.folder / trace.video).lstat()

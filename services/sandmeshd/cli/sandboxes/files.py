@@ -29,7 +29,7 @@ Location = Annotated[str, typer.Argument(help="A local path, or SANDBOX:PATH.", 
 
 
 @dataclass(frozen=True)
-class Copy:
+class FileCopy:
     """A copy between a local path and one in a sandbox."""
 
     sandbox_id: str
@@ -59,7 +59,7 @@ def cp(
         print_json({"source": source, "destination": destination})
 
 
-def parse_copy(source: str, destination: str) -> Copy:
+def parse_copy(source: str, destination: str) -> FileCopy:
     """Find the side that is in a sandbox: SANDBOX:PATH, where SANDBOX has no slash.
 
     Raises:
@@ -79,16 +79,16 @@ def parse_copy(source: str, destination: str) -> Copy:
             "- is not a local path: `sandmesh exec SANDBOX -- cat PATH` writes a file to standard output, and "
             "`sandmesh exec -i SANDBOX -- sh -c 'cat > PATH'` reads one from standard input; ./- is a file"
         )
-    return Copy(name, source if into else destination, path or ".", into)
+    return FileCopy(name, source if into else destination, path or ".", into)
 
 
-async def _copy(box: SandboxAsync, copy: Copy) -> None:
+async def _copy(box: SandboxAsync, copy: FileCopy) -> None:
     async with box:
         with _byte_progress(_name(copy.local if copy.into_sandbox else copy.remote)) as bar:
             await (_upload(box, copy, bar) if copy.into_sandbox else _download(box, copy, bar))
 
 
-async def _upload(box: SandboxAsync, copy: Copy, bar: Progressed) -> None:
+async def _upload(box: SandboxAsync, copy: FileCopy, bar: Progressed) -> None:
     remote = copy.remote
     if remote.endswith("/") or await _is_directory(box, remote):
         remote = f"{remote.rstrip('/') or '/'}/{_name(copy.local)}"
@@ -98,7 +98,7 @@ async def _upload(box: SandboxAsync, copy: Copy, bar: Progressed) -> None:
         await box.fs.write_from_path(copy.local, remote, progress=bar)
 
 
-async def _download(box: SandboxAsync, copy: Copy, bar: Progressed) -> None:
+async def _download(box: SandboxAsync, copy: FileCopy, bar: Progressed) -> None:
     found: FileInfo = await box.fs.stat(copy.remote)
     local = copy.local
     if local.endswith("/") or await asyncio.to_thread(Path(local).is_dir):

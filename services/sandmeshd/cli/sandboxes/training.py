@@ -74,7 +74,7 @@ class RunOptions:
 
 
 @dataclass
-class Episode:
+class EpisodeReport:
     """How an episode went; `fault` says whose fault its failure was."""
 
     task: str
@@ -159,20 +159,20 @@ async def _list(box: TrainingSandboxAsync, environment: str, split: str) -> list
         return await box.get_task_ids(environment, split)
 
 
-async def _run(box: TrainingSandboxAsync, environment: str, split: str, options: RunOptions) -> Sequence[Episode]:
+async def _run(box: TrainingSandboxAsync, environment: str, split: str, options: RunOptions) -> Sequence[EpisodeReport]:
     turns = asyncio.Semaphore(options.at_once)
     async with box:
         chosen = (await box.get_task_ids(environment, split))[: options.tasks]
 
-        async def play(task: str) -> Episode:
+        async def play(task: str) -> EpisodeReport:
             async with turns:
                 return await _play(box, environment, task, options)
 
         return await asyncio.gather(*map(play, chosen))
 
 
-async def _play(box: TrainingSandboxAsync, environment: str, task: str, options: RunOptions) -> Episode:
-    episode = Episode(task)
+async def _play(box: TrainingSandboxAsync, environment: str, task: str, options: RunOptions) -> EpisodeReport:
+    episode = EpisodeReport(task)
     agent = await asyncio.create_subprocess_exec(
         *shlex.split(options.agent), stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=16 << 20
     )
@@ -188,7 +188,7 @@ async def _play(box: TrainingSandboxAsync, environment: str, task: str, options:
 
 
 async def _act(
-    box: TrainingSandboxAsync, environment: str, agent: asyncio.subprocess.Process, episode: Episode, most: int
+    box: TrainingSandboxAsync, environment: str, agent: asyncio.subprocess.Process, episode: EpisodeReport, most: int
 ) -> None:
     state = await box.create_instance(environment, episode.task)
     instance = state["info"]["instance_id"]

@@ -7,10 +7,10 @@ from pathlib import Path
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.storage.command import WorkspaceOptions
-from sandmeshd.storage import Saved, SavedWorkspace, StorageSettings, open_folders
+from sandmeshd.storage import SavedWorkspace, SaveSize, StorageSettings, open_folders
 
 
-async def upload_directory(workspace: WorkspaceOptions, folder: Path) -> Saved:
+async def upload_directory(workspace: WorkspaceOptions, folder: Path) -> SaveSize:
     """Save a directory and return what was saved.
 
     Raises:

@@ -19,10 +19,10 @@ from sandmeshd.drivers.boxlite.boxes import Boxes, box_name, mesh_prefix
 from sandmeshd.drivers.boxlite.requirements import NAME, capabilities, check
 from sandmeshd.drivers.boxlite.settings import BoxliteSettings
 from sandmeshd.drivers.boxlite.start import Starter
-from sandmeshd.drivers.boxlite.view import View
+from sandmeshd.drivers.boxlite.view import BoxView
 from sandmeshd.drivers.node.driver import FixedGrants
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Folders, Record, read_record
+from sandmeshd.drivers.node.records import MeshFolders, SpecRecord, read_record
 from sandmeshd.runtime.keyed_locks import KeyedLocks
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from sandmeshd.templates import Template
@@ -41,7 +41,7 @@ class BoxliteDriver(ViewedSandboxes, FixedGrants):
         self._settings = settings
         self._boxes = boxes
         self._templates = templates
-        self._seen = View(settings.paths.mesh_id, Folders(settings.paths))
+        self._seen = BoxView(settings.paths.mesh_id, MeshFolders(settings.paths))
         super().__init__(NAME, settings.paths.mesh_id, self._seen, Watched())
         self._starter = Starter(settings, boxes, self._seen, templates, user_filter)
         self._locks = KeyedLocks()
@@ -155,7 +155,7 @@ class BoxliteDriver(ViewedSandboxes, FixedGrants):
                 # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
                 record.sandbox.record_labels.clear()
                 record.sandbox.record_labels.update(request.record_labels)
-                Record(record.sandbox, request.fencing_token).write(folder)
+                SpecRecord(record.sandbox, request.fencing_token).write(folder)
         return pb.InstallTokenResponse()
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:

@@ -15,11 +15,11 @@ from sandmeshd.drivers.boxlite.boxes import AGENT_PORT, BORN, LOOPBACK, Boxes, B
 from sandmeshd.drivers.boxlite.layout import layout_of
 from sandmeshd.drivers.boxlite.requirements import NAME, NETWORK, enforced, size_of
 from sandmeshd.drivers.boxlite.settings import BoxliteSettings
-from sandmeshd.drivers.boxlite.view import View, born_directory
+from sandmeshd.drivers.boxlite.view import BoxView, born_directory
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.agent_files import TLS, agent_files
 from sandmeshd.drivers.node.identity import new_identity
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 from sandmeshd.templates import Template
 
 AGENT_DIRECTORY = "/run/sandmesh/agent"
@@ -33,7 +33,7 @@ class Starter:
         self,
         settings: BoxliteSettings,
         boxes: Boxes,
-        view: View,
+        view: BoxView,
         templates: Mapping[str, Template],
         user_filter: bytes,
     ) -> None:
@@ -78,7 +78,7 @@ class Starter:
         folder = self._view.folder(request.sandbox_id)
         born = born_directory(folder)
         await asyncio.to_thread(_write, born, {**agent_files(config), TLS: identity.pem})
-        record = Record(sandbox, request.fencing_token)
+        record = SpecRecord(sandbox, request.fencing_token)
         record.write(folder)
         command = ["--shut-in", f"{shared.USER_ID},{AGENT_PORT}", "--born", BORN]
         name = box_name(sandbox.mesh_id, sandbox.sandbox_id)

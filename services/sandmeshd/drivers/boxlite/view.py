@@ -7,13 +7,13 @@ from pathlib import Path
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.boxlite.boxes import Box, box_name
-from sandmeshd.drivers.node.records import Folder, Folders, read_record
+from sandmeshd.drivers.node.records import Folder, MeshFolders, read_record
 
 
-class View:
+class BoxView:
     """The sandboxes of one mesh, as their records and the last list of boxes have them."""
 
-    def __init__(self, mesh_id: str, folders: Folders) -> None:
+    def __init__(self, mesh_id: str, folders: MeshFolders) -> None:
         self._mesh_id = mesh_id
         self._folders = folders
         self._boxes: dict[str, Box] = {}

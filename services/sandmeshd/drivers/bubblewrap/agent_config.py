@@ -13,21 +13,21 @@ from sandmeshd.drivers.bubblewrap.images.start import CHANGES
 from sandmeshd.drivers.bubblewrap.requirements import enforced, hard_limit
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node import agent_config as shared
-from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.drivers.node.records import Folder, SpecRecord
 from sandmeshd.images.image import ImageConfig
 from sandmeshd.templates import Template
 
 
 def new_record(
     request: pb.CreateSandboxRequest, folder: Folder, settings: BubblewrapSettings, groups: Mapping[str, str]
-) -> Record:
+) -> SpecRecord:
     """Return the record of a sandbox to be started."""
     limits = enforced(request.spec.limits, groups, settings.host_uid)
-    return Record(shared.new_sandbox(request, folder.endpoint, limits), request.fencing_token)
+    return SpecRecord(shared.new_sandbox(request, folder.endpoint, limits), request.fencing_token)
 
 
 def agent_config(
-    record: Record,
+    record: SpecRecord,
     template: Template,
     user_filter: bytes,
     settings: BubblewrapSettings,

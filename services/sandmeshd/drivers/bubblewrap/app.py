@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
-from sandmeshd.drivers.bubblewrap.arguments import View
+from sandmeshd.drivers.bubblewrap.arguments import SharedView
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
 from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne
 from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo
@@ -17,7 +17,7 @@ from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
 from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
 from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
-from sandmeshd.drivers.bubblewrap.identity import Leases, release, sandbox_identity
+from sandmeshd.drivers.bubblewrap.identity import UidLeases, release, sandbox_identity
 from sandmeshd.drivers.bubblewrap.images.environment import ImageEnvironments
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
 from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
@@ -36,13 +36,13 @@ from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
 from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Outlet, Resolver
 from sandmeshd.drivers.node.agent_bundle import AgentTree
-from sandmeshd.drivers.node.builds import Step
+from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.drivers.node.portable_python import PortablePython
 from sandmeshd.drivers.node.processes import end
-from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.records import Folder, MeshFolders
 from sandmeshd.drivers.node.removal import discard, finish_removals
-from sandmeshd.drivers.node.seccomp import Filters, build_filters
+from sandmeshd.drivers.node.seccomp import SeccompFilters, build_filters
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
 
@@ -64,7 +64,7 @@ async def open_driver(
         RuntimeUnavailable: bwrap, libseccomp or an interpreter that sandboxes can read is missing, or the uids for
             sandboxes are somebody's.
     """
-    leases = Leases(settings)
+    leases = UidLeases(settings)
     view = await open_view(settings)
     filters = await asyncio.to_thread(build_filters)
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
@@ -89,7 +89,9 @@ async def open_driver(
         await driver.close()
 
 
-def _open_images(settings: BubblewrapSettings, view: View, filters: Filters, groups: Groups) -> ImageSandboxes:
+def _open_images(
+    settings: BubblewrapSettings, view: SharedView, filters: SeccompFilters, groups: Groups
+) -> ImageSandboxes:
     ranges = IdRanges(settings)
     cache = settings.paths.cache
     environments = ImageEnvironments(cache, PortablePython(cache, view.interpreter))
@@ -97,7 +99,7 @@ def _open_images(settings: BubblewrapSettings, view: View, filters: Filters, gro
     return ImageSandboxes(settings, ImageSource(settings), starter, ranges, filters.image_user)
 
 
-async def open_view(settings: BubblewrapSettings) -> View:
+async def open_view(settings: BubblewrapSettings) -> SharedView:
     """Find what all sandboxes are made from.
 
     Raises:
@@ -107,7 +109,7 @@ async def open_view(settings: BubblewrapSettings) -> View:
     bwrap = await find_bwrap(settings)
     system = (*await bind_system(settings.paths.cache), *bind_host_files(settings.readonly_mounts, settings.reader_uid))
     command = (*sandbox_identity(settings), str(bwrap))
-    return View(command, system, interpreter, settings.scratch_bytes)
+    return SharedView(command, system, interpreter, settings.scratch_bytes)
 
 
 def has_system(settings: BubblewrapSettings, template: Template) -> bool:
@@ -117,7 +119,7 @@ def has_system(settings: BubblewrapSettings, template: Template) -> bool:
     return Systems(settings, choose_interpreter(settings.reader_uid, settings.python)).find(template.system) is not None
 
 
-async def build_system(settings: BubblewrapSettings, template: Template) -> AsyncGenerator[Step]:
+async def build_system(settings: BubblewrapSettings, template: Template) -> AsyncGenerator[BuildStep]:
     """Build a template's system, where it has one and its packages are not there, yielding the progress.
 
     Raises:
@@ -135,7 +137,7 @@ async def build_system(settings: BubblewrapSettings, template: Template) -> Asyn
 async def sweep_state(paths: MeshPaths) -> None:
     """End and remove every sandbox of a mesh, on all its nodes of this machine, that no driver serves any more."""
     for of_node in paths.of_all_nodes():
-        folders = Folders(of_node)
+        folders = MeshFolders(of_node)
         await asyncio.gather(*(_sweep(folder) for folder in folders.all()))
         await sweep_spares(folders)
         await asyncio.to_thread(finish_removals, folders)

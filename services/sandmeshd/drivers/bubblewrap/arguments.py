@@ -43,7 +43,7 @@ def memory_mounts(scratch: Iterable[str]) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class View:
+class SharedView:
     """The part of the view that all sandboxes of a driver share; `bwrap` starts them, as the sandboxes' uid."""
 
     bwrap: tuple[str, ...]
@@ -120,7 +120,7 @@ class Mounts:
 
 
 @dataclass(frozen=True)
-class Descriptors:
+class BwrapDescriptors:
     """The descriptors that a sandbox's bwrap inherits; the agent gets `lock`, `config`, `ready` and `memory`."""
 
     lock: int
@@ -147,7 +147,7 @@ class Descriptors:
 
 
 def sandbox_arguments(
-    view: View, mounts: Mounts, descriptors: Descriptors, ends_with_parent: bool, uid: int = 0
+    view: SharedView, mounts: Mounts, descriptors: BwrapDescriptors, ends_with_parent: bool, uid: int = 0
 ) -> list[str]:
     """Return the command line that starts a sandbox's agent as its PID 1, which becomes `uid` unless that is 0."""
     root = view.root(mounts)
@@ -197,7 +197,9 @@ class ZygoteDescriptors:
         return (self.control, self.seccomp, *self.map)
 
 
-def zygote_arguments(view: View, mounts: Mounts, descriptors: ZygoteDescriptors, ends_with_parent: bool) -> list[str]:
+def zygote_arguments(
+    view: SharedView, mounts: Mounts, descriptors: ZygoteDescriptors, ends_with_parent: bool
+) -> list[str]:
     """Return the command line that starts a zygote."""
     root = view.root(replace(mounts, scratch_bytes=0))
     first = len(view.bwrap) + len(NAMESPACES)
@@ -236,7 +238,7 @@ def _open_parents(arguments: list[str]) -> list[str]:
     return [part for path in opened for part in ("--perms", "0755", "--dir", path)]
 
 
-def warm_up_arguments(view: View, environment: Path, home: Path, statement: str) -> list[str]:
+def warm_up_arguments(view: SharedView, environment: Path, home: Path, statement: str) -> list[str]:
     """Return the command line that runs a statement with an environment's Python, confined, its home on the host."""
     return [
         *view.root(),
@@ -246,7 +248,7 @@ def warm_up_arguments(view: View, environment: Path, home: Path, statement: str)
     ]
 
 
-def probe_arguments(view: View, seccomp: int) -> list[str]:
+def probe_arguments(view: SharedView, seccomp: int) -> list[str]:
     """Return the command line of a sandbox with the same namespaces whose program does nothing."""
     ends = ["--remount-ro", "/", "--seccomp", str(seccomp), "--"]
     return [*view.root(), *ends, str(view.interpreter.executable), "-I", "-S", "-c", "pass"]

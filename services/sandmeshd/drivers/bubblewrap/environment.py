@@ -16,11 +16,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
-from sandmeshd.drivers.bubblewrap.arguments import View, warm_up_arguments
+from sandmeshd.drivers.bubblewrap.arguments import SharedView, warm_up_arguments
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
-from sandmeshd.drivers.node.builds import Step, building, is_being_built, with_growth
-from sandmeshd.drivers.node.commands import Command, running
+from sandmeshd.drivers.node.builds import BuildStep, building, is_being_built, with_growth
+from sandmeshd.drivers.node.commands import RunningCommand, running
 from sandmeshd.drivers.node.interpreter import VERSION
 from sandmeshd.drivers.node.readability import open_to_all
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
@@ -44,7 +44,7 @@ VENV, COLLECTED, INSTALLED, COMPILED = 0.03, 0.45, 0.65, 0.95
 class EnvironmentBuilder:
     """Builds the environments of one driver's templates."""
 
-    def __init__(self, settings: BubblewrapSettings, view: View) -> None:
+    def __init__(self, settings: BubblewrapSettings, view: SharedView) -> None:
         self._settings = settings
         self._view = view
 
@@ -56,7 +56,7 @@ class EnvironmentBuilder:
         key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:20]
         return self._settings.paths.cache / "environments" / key
 
-    async def build(self, python: PythonEnvironment) -> AsyncGenerator[Step]:
+    async def build(self, python: PythonEnvironment) -> AsyncGenerator[BuildStep]:
         """Build an environment unless it exists, yielding the progress.
 
         Raises:
@@ -65,7 +65,7 @@ class EnvironmentBuilder:
         """
         target = self.path(python)
         if is_being_built(target):
-            yield Step("waiting for another process that builds it", -1)
+            yield BuildStep("waiting for another process that builds it", -1)
         async with building(target) as fresh:
             if fresh is None:
                 return
@@ -73,18 +73,18 @@ class EnvironmentBuilder:
                 async for step in steps:
                     yield step
 
-    async def _fill(self, fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Step]:
-        yield Step("making an environment", 0)
+    async def _fill(self, fresh: Path, python: PythonEnvironment) -> AsyncGenerator[BuildStep]:
+        yield BuildStep("making an environment", 0)
         interpreter = str(self._view.interpreter.executable)
         await _run([interpreter, "-I", "-m", "venv", "--without-pip", str(fresh)])
-        yield Step("looking for packages", VENV)
+        yield BuildStep("looking for packages", VENV)
         async with aclosing(_install(fresh, python)) as steps:
             async for step in steps:
                 yield step
-        yield Step("compiling", INSTALLED)
+        yield BuildStep("compiling", INSTALLED)
         await asyncio.to_thread(_relocate, fresh)
         await _compile(fresh)
-        yield Step("filling caches", COMPILED)
+        yield BuildStep("filling caches", COMPILED)
         await self._warm_up(fresh, python.warm_up)
 
     async def _warm_up(self, fresh: Path, statement: str) -> None:
@@ -113,7 +113,7 @@ async def _compile(fresh: Path) -> None:
             raise _failed(command)
 
 
-async def _install(fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Step]:
+async def _install(fresh: Path, python: PythonEnvironment) -> AsyncGenerator[BuildStep]:
     if importlib.util.find_spec("pip") is None:
         fix = f"install pip for {sys.executable} ({sys.executable} -m ensurepip, or: uv pip install pip)"
         raise RuntimeUnavailable(f"environments are built with pip, which is not installed: {fix}", {"fix": fix})
@@ -137,17 +137,17 @@ async def _install(fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Ste
     await asyncio.to_thread(remove_tree, downloads)
 
 
-def _step(line: str, share: float) -> Step | None:
+def _step(line: str, share: float) -> BuildStep | None:
     words = line.split()
     if line.startswith(FETCH_LINES):
         name = words[1].rpartition("/")[2].partition("=")[0].partition("-")[0]
-        return Step(f"fetching {name}", min(VENV + share * (COLLECTED - VENV), COLLECTED))
+        return BuildStep(f"fetching {name}", min(VENV + share * (COLLECTED - VENV), COLLECTED))
     if line.startswith("Installing collected packages"):
-        return Step(f"installing {len(words) - 3} packages", COLLECTED)
+        return BuildStep(f"installing {len(words) - 3} packages", COLLECTED)
     return None
 
 
-def _failed(command: Command) -> TemplateBuildFailed:
+def _failed(command: RunningCommand) -> TemplateBuildFailed:
     detail = command.detail
     if FULL_DISK in detail:
         fix = f"free space below the state directory and in {tempfile.gettempdir()}"

@@ -14,15 +14,15 @@ from typing import Protocol
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import SandboxStartFailed
-from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
+from sandmeshd.drivers.bubblewrap.arguments import BwrapDescriptors, Mounts, SharedView, sandbox_arguments
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits, Groups
-from sandmeshd.drivers.bubblewrap.identity import Lease, Leases, sandbox_identity
+from sandmeshd.drivers.bubblewrap.identity import UidLease, UidLeases, sandbox_identity
 from sandmeshd.drivers.bubblewrap.pipes import open_pipe, parse, read_object
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.uid_map import UidMap
 from sandmeshd.drivers.node.agent_config import encode_config
 from sandmeshd.drivers.node.processes import end, reap, to_the_end
-from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.drivers.node.records import Folder, SpecRecord
 from sandmeshd.runtime.child_process import readable
 
 TAIL_BYTES = 4096
@@ -33,7 +33,7 @@ class Plan:
     """One sandbox to be started."""
 
     folder: Folder
-    record: Record
+    record: SpecRecord
     mounts: Mounts
     config: agent_pb2.AgentConfig
     limits: GroupLimits
@@ -66,7 +66,7 @@ class ExecStarter:
     """Starts the sandboxes of one driver, each by a bwrap of its own."""
 
     def __init__(
-        self, settings: BubblewrapSettings, view: View, agent_filter: bytes, groups: Groups, leases: Leases
+        self, settings: BubblewrapSettings, view: SharedView, agent_filter: bytes, groups: Groups, leases: UidLeases
     ) -> None:
         self.groups = groups
         """The control groups that this machine offers."""
@@ -82,7 +82,7 @@ class ExecStarter:
         with closing(self._leases.shared() if shared else self._leases.lease()) as lease:
             return await self._start(plan, lease)
 
-    async def _start(self, plan: Plan, lease: Lease) -> int | None:
+    async def _start(self, plan: Plan, lease: UidLease) -> int | None:
         make_folder(plan.folder, lease)
         note_uid(plan.record, lease.uid)
         plan.record.write(plan.folder)
@@ -108,7 +108,7 @@ class ExecStarter:
             raise failed(folder, f"its uids could not be mapped: {error}") from None
 
     def _spawn(
-        self, plan: Plan, pipes: tuple[int, int], group: Group | None, lease: Lease, uid_map: tuple[int, ...]
+        self, plan: Plan, pipes: tuple[int, int], group: Group | None, lease: UidLease, uid_map: tuple[int, ...]
     ) -> int:
         folder = plan.folder
         uid_lock = lease.lock if lease.own else None
@@ -118,7 +118,9 @@ class ExecStarter:
             memory = stack.enter_context(open_events(group)) if group else None
             cgroup_fds = stack.enter_context(open_cgroup_fds(group))
             directories = plan.mounts.host_directories
-            descriptors = Descriptors(lock, status, seccomp, *pipes, memory, directories, cgroup_fds, uid_lock, uid_map)
+            descriptors = BwrapDescriptors(
+                lock, status, seccomp, *pipes, memory, directories, cgroup_fds, uid_lock, uid_map
+            )
             bwrap = (*sandbox_identity(self._settings, lease.uid), self._view.bwrap[-1])
             view, uid = replace(self._view, bwrap=bwrap), lease.own if lease.is_subordinate else 0
             arguments = sandbox_arguments(view, plan.mounts, descriptors, self._settings.ends_with_driver, uid)
@@ -140,12 +142,12 @@ async def wait_for_agent(folder: Folder, reader: int, seconds: float) -> None:
         raise failed(folder, str(message.get("error") or "its agent ended at once"))
 
 
-def note_uid(record: Record, uid: int) -> None:
+def note_uid(record: SpecRecord, uid: int) -> None:
     """Note a sandbox's uid on the host in its record."""
     record.sandbox.enforced["host_uid"] = str(uid)
 
 
-def make_folder(folder: Folder, lease: Lease) -> None:
+def make_folder(folder: Folder, lease: UidLease) -> None:
     """Make a sandbox's directories on the host.
 
     One with a subordinate uid gets workspace and home when that is mapped. This user stays in the group of both, to

@@ -56,7 +56,7 @@ def sandbox_identity(settings: BubblewrapSettings, uid: int = 0) -> list[str]:
 
 
 @dataclass
-class Lease:
+class UidLease:
     """A sandbox's uid and gid on the host. While `lock` is open anywhere, no other sandbox of the machine gets them."""
 
     uid: int
@@ -81,7 +81,7 @@ class Lease:
             os.close(lock)
 
 
-class Leases:
+class UidLeases:
     """The uids that one driver's sandboxes get."""
 
     def __init__(self, settings: BubblewrapSettings) -> None:
@@ -100,11 +100,11 @@ class Leases:
             for file in _directory().iterdir():
                 remove_unlocked(file)
 
-    def shared(self) -> Lease:
+    def shared(self) -> UidLease:
         """Return the uid of the mesh that its sandboxes share."""
-        return Lease(*self._shared)
+        return UidLease(*self._shared)
 
-    def lease(self) -> Lease:
+    def lease(self) -> UidLease:
         """Lease a uid of the machine; where sandboxes have none of their own, return the shared one.
 
         Raises:
@@ -117,7 +117,7 @@ class Leases:
             uid = self._range[(first + number) % len(self._range)]
             lock = lock_file(_directory() / str(uid))
             if lock is not None:
-                return Lease(uid, uid, lock)
+                return UidLease(uid, uid, lock)
         fix = f"release sandboxes, or widen {SETTING}"
         raise SandboxStartFailed(
             f"each of the {len(self._range)} uids for sandboxes has one: {fix}", {"detail": "no uid is free"}

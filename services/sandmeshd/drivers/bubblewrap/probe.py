@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.bubblewrap.arguments import View, probe_arguments
+from sandmeshd.drivers.bubblewrap.arguments import SharedView, probe_arguments
 from sandmeshd.drivers.bubblewrap.exec_start import memory_file
 from sandmeshd.drivers.node.commands import running
 
@@ -26,7 +26,7 @@ GENERAL = "allow unprivileged user namespaces to this user; inside a container c
 class Probe:
     """Runs the check until it first succeeds."""
 
-    def __init__(self, view: View, agent_filter: bytes) -> None:
+    def __init__(self, view: SharedView, agent_filter: bytes) -> None:
         self._view = view
         self._filter = agent_filter
         self._lock = asyncio.Lock()

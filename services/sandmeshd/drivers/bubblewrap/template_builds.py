@@ -17,7 +17,7 @@ from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, home_fi
 from sandmeshd.drivers.bubblewrap.requirements import check_template, supports
 from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.agent_bundle import AgentTree
-from sandmeshd.drivers.node.builds import Step, is_complete
+from sandmeshd.drivers.node.builds import BuildStep, is_complete
 from sandmeshd.drivers.node.mounts.user_view import template_mounts
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.full_disk import full_disk_explained
@@ -83,7 +83,7 @@ class TemplateBuilds:
         usual = [one for one in self._templates.values() if not one.system and not one.on_demand]
         return [one for one in usual if one.image_is_shipped and self.is_prepared(one)]
 
-    async def prepare(self, template: Template) -> AsyncGenerator[Step]:
+    async def prepare(self, template: Template) -> AsyncGenerator[BuildStep]:
         """Build what does not exist yet, yielding the progress.
 
         Raises:
@@ -96,7 +96,7 @@ class TemplateBuilds:
         self._systems.binds(template)
         with full_disk_explained(self._builder.path(template.python).parent):
             if not self._agent.prepared:
-                yield Step("copying the agent", 0)
+                yield BuildStep("copying the agent", 0)
                 await self._agent.build()
             async with aclosing(self._builder.build(template.python)) as steps:
                 async for step in steps:

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
 from sandmeshd.drivers.bubblewrap.exec_start import Plan, failed, make_folder, note_uid
-from sandmeshd.drivers.bubblewrap.identity import Leases
+from sandmeshd.drivers.bubblewrap.identity import UidLeases
 from sandmeshd.drivers.bubblewrap.requirements import START
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.spawns.requests import Place, Recipe, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, request_spawn
 from sandmeshd.drivers.bubblewrap.spawns.spares import Spares
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED, Zygote, ZygoteKey, Zygotes
+from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED, RunningZygote, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.agent_config import basic_variables, encode_config
 from sandmeshd.drivers.node.processes import end, to_the_end
 from sandmeshd.drivers.node.records import Folder
@@ -49,7 +49,7 @@ def needs_exec(plan: Plan) -> str:
 class ZygoteStarter:
     """Starts the sandboxes of one driver: a spare, or a new one by the zygote for its mounts and variables."""
 
-    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups, leases: Leases) -> None:
+    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups, leases: UidLeases) -> None:
         self._settings = settings
         self._groups = groups
         self._leases = leases
@@ -94,13 +94,13 @@ class ZygoteStarter:
             self._want(Recipe.of(plan))
             return spawn.detach_config() if self._settings.ends_with_driver else None
 
-    def _request(self, plan: Plan, zygote: Zygote) -> Spawn:
+    def _request(self, plan: Plan, zygote: RunningZygote) -> Spawn:
         with closing(self._leases.lease()) as lease:
             make_folder(plan.folder, lease)
             note_uid(plan.record, lease.uid)
             plan.record.write(plan.folder)
             group = self._groups.make(plan.folder, plan.limits)
-            return request_spawn(Place(plan.folder, group, lease), plan.mounts, zygote)
+            return request_spawn(HostPlace(plan.folder, group, lease), plan.mounts, zygote)
 
     async def prewarm(self, recipe: Recipe) -> None:
         """Start the zygote of such sandboxes, unless it runs, and prepare spares.

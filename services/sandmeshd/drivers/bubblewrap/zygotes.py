@@ -20,7 +20,7 @@ from sandmeshd.drivers.bubblewrap.arguments import (
     FOLDERS_OF_ALL,
     SOCKETS_OF_ALL,
     Mounts,
-    View,
+    SharedView,
     ZygoteDescriptors,
     memory_mounts,
     zygote_arguments,
@@ -79,7 +79,7 @@ class ZygoteKey:
         return ZygoteKey(*paths, mounts.system, mounts.data, mounts.scratch, shared, owner)
 
 
-class Zygote:
+class RunningZygote:
     """A running zygote."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
@@ -164,13 +164,13 @@ class Zygotes:
     owners come from one that they share with pools.
     """
 
-    def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes) -> None:
+    def __init__(self, settings: BubblewrapSettings, view: SharedView, agent_filter: bytes) -> None:
         self.on_retirement: Callable[[ZygoteKey], None] = _ignored
         """Called with the key of each zygote that is to spawn no more."""
         self._settings = settings
         self._view = view
         self._filter = agent_filter
-        self._starting: dict[ZygoteKey, asyncio.Task[Zygote]] = {}
+        self._starting: dict[ZygoteKey, asyncio.Task[RunningZygote]] = {}
         self._used: dict[ZygoteKey, float] = {}
         self._retired: list[int] = []
         self._renewing: set[ZygoteKey] = set()
@@ -207,12 +207,12 @@ class Zygotes:
         owners = [one for one in self._starting if one.owner != UNCLAIMED and replace(one, owner=key.owner) == key]
         return len(owners) > 1 and self._owned() < self._settings.zygotes
 
-    def current(self, key: ZygoteKey) -> Zygote | None:
+    def current(self, key: ZygoteKey) -> RunningZygote | None:
         """Return the zygote of a key, if it runs."""
         task = self._starting.get(key)
         return task.result() if task is not None and task.done() and _lives(task) else None
 
-    async def of(self, mounts: Mounts, key: ZygoteKey) -> Zygote:
+    async def of(self, mounts: Mounts, key: ZygoteKey) -> RunningZygote:
         """Return the zygote of such sandboxes, started now unless it runs.
 
         Raises:
@@ -294,7 +294,7 @@ class Zygotes:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _start(self, mounts: Mounts, key: ZygoteKey) -> Zygote:
+    async def _start(self, mounts: Mounts, key: ZygoteKey) -> RunningZygote:
         output = os.memfd_create("zygote", os.MFD_CLOEXEC)
         try:
             with closing(UidMap(self._settings, wanted=bool(self._settings.uid_range))) as uid_map:
@@ -307,7 +307,7 @@ class Zygotes:
         log.info("a zygote is ready", environment=str(mounts.environment))
         return zygote
 
-    async def _configure(self, zygote: Zygote, uid_map: UidMap, config: dict[str, object], output: int) -> None:
+    async def _configure(self, zygote: RunningZygote, uid_map: UidMap, config: dict[str, object], output: int) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
                 await uid_map.write()
@@ -319,7 +319,7 @@ class Zygotes:
             await zygote.close()
             raise
 
-    def _launch(self, mounts: Mounts, output: int, uid_map: UidMap) -> Zygote:
+    def _launch(self, mounts: Mounts, output: int, uid_map: UidMap) -> RunningZygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as stack, theirs, memory_file(self._filter) as seccomp:
             stack.enter_context(ours)
@@ -327,7 +327,7 @@ class Zygotes:
             ours.setblocking(False)
             descriptors = ZygoteDescriptors(theirs.fileno(), seccomp, uid_map.theirs())
             command = zygote_arguments(self._view, mounts, descriptors, self._settings.ends_with_driver)
-            zygote = Zygote(ours, launch(command, output, descriptors.all()))
+            zygote = RunningZygote(ours, launch(command, output, descriptors.all()))
             stack.pop_all()
         uid_map.close_theirs()
         return zygote
@@ -357,14 +357,14 @@ def _ignored(_: ZygoteKey) -> None:
     """Ignore a retirement."""
 
 
-def _lives(task: asyncio.Task[Zygote]) -> bool:
+def _lives(task: asyncio.Task[RunningZygote]) -> bool:
     return not task.cancelled() and task.exception() is None and task.result().alive
 
 
-async def _close(task: asyncio.Task[Zygote]) -> None:
+async def _close(task: asyncio.Task[RunningZygote]) -> None:
     if not task.done():
         task.cancel()
     found = await asyncio.gather(task, return_exceptions=True)
     for zygote in found:
-        if isinstance(zygote, Zygote):
+        if isinstance(zygote, RunningZygote):
             await zygote.close()

@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.clouds.instances import last_words, read_kept
 from sandmeshd.drivers.clouds.keys import MeshKeys
-from sandmeshd.drivers.clouds.sessions import Session, Sessions
+from sandmeshd.drivers.clouds.sessions import RentedSession, RentedSessions
 from sandmeshd.drivers.clouds.vendor import Vendor
 
 PAUSE_SECONDS = 0.5
@@ -27,7 +27,7 @@ class Adoption:
         self._keys = keys
         self._patience = patience
 
-    async def fill(self, sessions: Sessions) -> None:
+    async def fill(self, sessions: RentedSessions) -> None:
         """Add all sessions of the mesh, and end those that no sandbox has.
 
         Raises:
@@ -38,7 +38,7 @@ class Adoption:
         for session in found:
             await self._add(session, sessions)
 
-    async def _read(self, session: Session) -> None:
+    async def _read(self, session: RentedSession) -> None:
         """Fill a session with its agent's record; one whose gateway does not answer stays unread, and lives on."""
         session.is_read = False
         if session.has_ended:
@@ -63,7 +63,7 @@ class Adoption:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _give_up(self, session: Session, reason: str) -> None:
+    async def _give_up(self, session: RentedSession, reason: str) -> None:
         words = await last_words(session)
         if words.is_of_instance:
             session.end(UNKNOWN)
@@ -78,7 +78,7 @@ class Adoption:
             lives=not session.has_ended,
         )
 
-    async def _add(self, session: Session, sessions: Sessions) -> None:
+    async def _add(self, session: RentedSession, sessions: RentedSessions) -> None:
         former = sessions.get(session.sandbox.sandbox_id)
         unwanted = session if not session.sandbox.sandbox_id and session.has_ended else None
         if former is not None and unwanted is None:

@@ -18,13 +18,13 @@ from sandmeshd.drivers.clouds.instances import read_kept
 from sandmeshd.drivers.clouds.keys import MeshKeys
 from sandmeshd.drivers.clouds.link_watch import LinkWatcher
 from sandmeshd.drivers.clouds.requirements import capabilities, check
-from sandmeshd.drivers.clouds.sessions import Session, Sessions
+from sandmeshd.drivers.clouds.sessions import RentedSession, RentedSessions
 from sandmeshd.drivers.clouds.settings import CloudSettings
 from sandmeshd.drivers.clouds.start import Starter
 from sandmeshd.drivers.clouds.vendor import Vendor
 from sandmeshd.drivers.node.driver import FixedGrants
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 from sandmeshd.runtime.keyed_locks import KeyedLocks
 from sandmeshd.templates import Template
 
@@ -44,7 +44,7 @@ class CloudDriver(ViewedSandboxes, FixedGrants):
         self._vendor = vendor
         self._keys = keys
         self._templates = templates
-        self._sessions = Sessions()
+        self._sessions = RentedSessions()
         super().__init__(settings.driver, settings.paths.mesh_id, self._sessions, Watched())
         self._starter = Starter(settings, vendor, keys, user_filter)
         self._watcher = LinkWatcher(vendor, keys, self._changes, settings.lost_seconds)
@@ -142,7 +142,7 @@ class CloudDriver(ViewedSandboxes, FixedGrants):
                 await to_the_end(self._remove(session))
                 self._changes.changed(sandbox_id)
 
-    async def _remove(self, session: Session) -> None:
+    async def _remove(self, session: RentedSession) -> None:
         await self._watcher.drop(session)
         await self._vendor.end(session)
         self._sessions.remove(session)
@@ -163,7 +163,7 @@ class CloudDriver(ViewedSandboxes, FixedGrants):
                 raise LeaseLost(f"the fencing token {request.fencing_token} is older than the one in force")
             sandbox.record_labels.clear()
             sandbox.record_labels.update(request.record_labels)
-            renewed = Record(sandbox, request.fencing_token)
+            renewed = SpecRecord(sandbox, request.fencing_token)
             sealed = self._keys.seal(renewed, session.session_id)
             async with installing_token(session.sandbox, request.fencing_token, record=sealed):
                 pass

@@ -13,7 +13,7 @@ from sandmesh.errors import SandboxLost
 from sandmeshd.agentlink.addresses import read_address, system_authorities
 from sandmeshd.agentlink.connection import open_link, read_record
 from sandmeshd.drivers.clouds.keys import MeshKeys
-from sandmeshd.drivers.clouds.sessions import Session
+from sandmeshd.drivers.clouds.sessions import RentedSession
 
 ATTEMPT_SECONDS = 5.0
 LONGEST_WORDS = 500
@@ -32,7 +32,7 @@ class Words:
     """Whether it is about the instance; otherwise it is about the way there."""
 
 
-async def answers(session: Session) -> bool:
+async def answers(session: RentedSession) -> bool:
     """Return whether a session's agent answers as its sandbox."""
     try:
         async with open_link(session.sandbox, ATTEMPT_SECONDS):
@@ -41,7 +41,7 @@ async def answers(session: Session) -> bool:
         return False
 
 
-async def read_kept(session: Session, keys: MeshKeys) -> bool:
+async def read_kept(session: RentedSession, keys: MeshKeys) -> bool:
     """Fill a session with the record that its agent keeps; return whether the mesh sealed that.
 
     Raises:
@@ -63,7 +63,7 @@ def seconds_of(stamp: object) -> float:
         return 0.0
 
 
-async def last_words(session: Session) -> Words:
+async def last_words(session: RentedSession) -> Words:
     """Return what the vendor's gateway answers for a session whose agent does not answer."""
     address = read_address(session.sandbox.endpoint)
     url = f"https://{address.host}:{address.port}{address.target}"

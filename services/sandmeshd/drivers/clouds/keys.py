@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.agentlink.birth import load_mesh_identity
 from sandmeshd.auth.sealer import derived_key
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sandmesh mesh")])
 _BEGIN, _END = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
@@ -68,17 +68,17 @@ class MeshKeys:
         """Return the token of the agent of a session."""
         return urlsafe_b64encode(self._derived(f"agent {session_id}")[:32]).decode().rstrip("=")
 
-    def seal(self, record: Record, session_id: str) -> bytes:
+    def seal(self, record: SpecRecord, session_id: str) -> bytes:
         """Return a sandbox's record as its agent keeps it, which it cannot read."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         data = _TOKEN.pack(record.fencing_token) + record.sandbox.SerializeToString()
         return nonce + self._cipher.encrypt(nonce, data, session_id.encode())
 
-    def unseal(self, sealed: bytes, session_id: str) -> Record | None:
+    def unseal(self, sealed: bytes, session_id: str) -> SpecRecord | None:
         """Return a record that was sealed for a session, None if it was not."""
         try:
             data = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], session_id.encode())
             sandbox = pb.RuntimeSandbox.FromString(data[_TOKEN.size :])
-            return Record(sandbox, int(_TOKEN.unpack_from(data)[0]))
+            return SpecRecord(sandbox, int(_TOKEN.unpack_from(data)[0]))
         except (InvalidTag, ValueError, DecodeError, struct.error):
             return None

@@ -11,7 +11,7 @@ from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.clouds.instances import answers, last_words, read_kept
 from sandmeshd.drivers.clouds.keys import MeshKeys
-from sandmeshd.drivers.clouds.sessions import Session
+from sandmeshd.drivers.clouds.sessions import RentedSession
 from sandmeshd.drivers.clouds.vendor import Vendor
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
@@ -30,11 +30,11 @@ class LinkWatcher:
         self._lost_seconds = lost_seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def follow(self, session: Session) -> None:
+    def follow(self, session: RentedSession) -> None:
         """Follow a sandbox until it ends or is dropped."""
         self._tasks[session.session_id] = asyncio.create_task(self._follow(session))
 
-    async def drop(self, session: Session) -> None:
+    async def drop(self, session: RentedSession) -> None:
         """Follow a sandbox no longer."""
         task = self._tasks.pop(session.session_id, None)
         if task is not None:
@@ -49,7 +49,7 @@ class LinkWatcher:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _follow(self, session: Session) -> None:
+    async def _follow(self, session: RentedSession) -> None:
         while not session.has_ended:
             try:
                 if not session.is_read:
@@ -65,7 +65,7 @@ class LinkWatcher:
                 session.end(detail)
                 self._changes.changed(session.sandbox.sandbox_id)
 
-    async def _read(self, session: Session) -> None:
+    async def _read(self, session: RentedSession) -> None:
         """Read the record of a session whose gateway did not answer when it was adopted.
 
         Raises:
@@ -75,7 +75,7 @@ class LinkWatcher:
             session.end("its agent's record is not this mesh's")
         self._changes.changed(session.sandbox.sandbox_id)
 
-    async def _confirmed(self, session: Session) -> str:
+    async def _confirmed(self, session: RentedSession) -> str:
         """Return how a sandbox ended whose agent does not answer, empty as soon as it answers again."""
         loop = asyncio.get_running_loop()
         end, pause = loop.time() + self._lost_seconds, FIRST_PAUSE

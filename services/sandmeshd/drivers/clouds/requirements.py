@@ -29,7 +29,7 @@ _LEAST_RATIO, _MOST_RATIO = 1024, 4096
 
 
 @dataclass(frozen=True)
-class Size:
+class InstanceSize:
     """The size of an instance."""
 
     millis: int
@@ -41,14 +41,14 @@ class Size:
         return self.millis / 1000
 
 
-def size_of(limits: sandbox_pb2.Limits, settings: CloudSettings) -> Size:
+def size_of(limits: sandbox_pb2.Limits, settings: CloudSettings) -> InstanceSize:
     """Return the smallest size that has room for limits; the vendor's steps, bounds and ratio round up."""
     wanted = -(-(limits.memory_bytes + AGENT_BYTES) >> 20) if limits.memory_bytes else settings.memory
     mebibytes = _rounded(wanted, _MEMORY_STEP, _LEAST_MEMORY)
     millis = _rounded(limits.cpu_millis or round(settings.cpu * 1000), _CPU_STEP, _LEAST_CPU)
     mebibytes = max(mebibytes, _rounded(-(-millis * _LEAST_RATIO // 1000), _MEMORY_STEP, _LEAST_MEMORY))
     millis = max(millis, _rounded(-(-mebibytes * 1000 // _MOST_RATIO), _CPU_STEP, _LEAST_CPU))
-    return Size(min(millis, _MOST_CPU), min(mebibytes, _MOST_MEMORY))
+    return InstanceSize(min(millis, _MOST_CPU), min(mebibytes, _MOST_MEMORY))
 
 
 def nano_price(limits: sandbox_pb2.Limits, settings: CloudSettings) -> int:

@@ -6,18 +6,18 @@ import time
 from dataclasses import dataclass, field
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 
 
 @dataclass
-class Session:
+class RentedSession:
     """A session that is rented, and the sandbox that it is."""
 
     resource: str
     """What the vendor has it in, by its name there; empty until that is made."""
     session_id: str
     """The id by which the vendor's gateway finds its instance; agent's token and record are bound to it."""
-    record: Record
+    record: SpecRecord
     begun: float = field(default_factory=time.time)
     """When it was made, in seconds since 1970."""
     is_unwanted: bool = False
@@ -41,21 +41,21 @@ class Session:
         self.sandbox.end_detail = detail
 
 
-class Sessions:
+class RentedSessions:
     """The sessions by sandbox."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, RentedSession] = {}
 
-    def get(self, sandbox_id: str) -> Session | None:
+    def get(self, sandbox_id: str) -> RentedSession | None:
         """Return a sandbox's session, None if it has none."""
         return self._sessions.get(sandbox_id)
 
-    def add(self, session: Session) -> None:
+    def add(self, session: RentedSession) -> None:
         """Add a session, in place of its sandbox's former one."""
         self._sessions[session.sandbox.sandbox_id] = session
 
-    def remove(self, session: Session) -> None:
+    def remove(self, session: RentedSession) -> None:
         """Forget a session."""
         if self._sessions.get(session.sandbox.sandbox_id) is session:
             del self._sessions[session.sandbox.sandbox_id]

@@ -12,11 +12,11 @@ from sandmeshd.drivers.clouds.container import AGENT_DIRECTORY
 from sandmeshd.drivers.clouds.instances import answers, last_words
 from sandmeshd.drivers.clouds.keys import MeshKeys
 from sandmeshd.drivers.clouds.requirements import nano_price
-from sandmeshd.drivers.clouds.sessions import Session
+from sandmeshd.drivers.clouds.sessions import RentedSession
 from sandmeshd.drivers.clouds.settings import CloudSettings
 from sandmeshd.drivers.clouds.vendor import Vendor
 from sandmeshd.drivers.node import agent_config as shared
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 from sandmeshd.templates import Template
 
 ATTEMPT_SECONDS = 10.0
@@ -33,7 +33,7 @@ class Starter:
         self._identity = keys.identity()
         self._user_filter = user_filter
 
-    async def start(self, session: Session, template: Template) -> None:
+    async def start(self, session: RentedSession, template: Template) -> None:
         """Start a sandbox, and return when its agent answers; on failure the caller removes what was made.
 
         Raises:
@@ -51,7 +51,7 @@ class Starter:
         born = pb.RuntimeSandbox()
         born.CopyFrom(session.sandbox)
         born.state = pb.RUNTIME_STATE_RUNNING
-        config.record = self._keys.seal(Record(born, session.record.fencing_token), session.session_id)
+        config.record = self._keys.seal(SpecRecord(born, session.record.fencing_token), session.session_id)
         failures: list[str] = []
         try:
             async with asyncio.timeout(self._settings.start_timeout):
@@ -62,7 +62,7 @@ class Starter:
             raise _failed(session, "; ".join(reasons)) from None
         session.sandbox.state = pb.RUNTIME_STATE_RUNNING
 
-    async def _bear(self, session: Session, config: agent_pb2.AgentConfig, failures: list[str]) -> None:
+    async def _bear(self, session: RentedSession, config: agent_pb2.AgentConfig, failures: list[str]) -> None:
         pause = FIRST_PAUSE
         while True:
             # It may not be there yet; or it was born, and the answer was lost.
@@ -79,6 +79,6 @@ class Starter:
             pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def _failed(session: Session, detail: str) -> SandboxStartFailed:
+def _failed(session: RentedSession, detail: str) -> SandboxStartFailed:
     message = f"{session.sandbox.sandbox_id} could not be started: {detail}"
     return SandboxStartFailed(message, {"detail": detail})

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.clouds.sessions import Session
+from sandmeshd.drivers.clouds.sessions import RentedSession
 from sandmeshd.templates import Template
 
 
@@ -36,7 +36,9 @@ class Vendor(ABC):
         """Make what a template's sandboxes share, and yield what is done."""
 
     @abstractmethod
-    def planned(self, request: pb.CreateSandboxRequest, template: Template) -> AbstractAsyncContextManager[Session]:
+    def planned(
+        self, request: pb.CreateSandboxRequest, template: Template
+    ) -> AbstractAsyncContextManager[RentedSession]:
         """Plan a sandbox's session; what it shares with others exists while the block runs.
 
         Raises:
@@ -44,7 +46,7 @@ class Vendor(ABC):
         """
 
     @abstractmethod
-    async def begin(self, session: Session) -> None:
+    async def begin(self, session: RentedSession) -> None:
         """Begin a session, which is billed from then on, and note in its sandbox where its agent will be reached.
 
         Raises:
@@ -52,15 +54,15 @@ class Vendor(ABC):
         """
 
     @abstractmethod
-    async def end(self, session: Session) -> None:
+    async def end(self, session: RentedSession) -> None:
         """End a session, with whatever was made for it alone; from then on nothing of it is billed."""
 
     @abstractmethod
-    async def why_ended(self, session: Session) -> str:
+    async def why_ended(self, session: RentedSession) -> str:
         """Return how a session ended, empty while it lives."""
 
     @abstractmethod
-    def left(self) -> AsyncGenerator[Session]:
+    def left(self) -> AsyncGenerator[RentedSession]:
         """Yield every session of the mesh that earlier drivers left.
 
         Each has its sandbox's id, empty where that is not known, and where its agent is reached; those that ended have

@@ -26,7 +26,7 @@ print(json.dumps([sorted(names), len(In), Out, _i + _ii + _iii, [n for n in dir(
 """
 
 
-class Stream(AgentCall):
+class RecordedCall(AgentCall):
     """One call on a link, with all that came of it."""
 
     def __init__(self, link: AgentLink, call_id: str = "") -> None:
@@ -46,15 +46,15 @@ class Stream(AgentCall):
 
 def _started(
     sandbox: pb.RuntimeSandbox, arguments: Mapping[str, object], inputs: Sequence[bytes], link: AgentLink
-) -> Stream:
-    stream = Stream(link)
+) -> RecordedCall:
+    stream = RecordedCall(link)
     stream.start(sandbox.sandbox_id, "start_process", arguments, takes_input=True)
     for number, data in enumerate(inputs, 1):
         stream.send(input=call_pb2.Input(sequence=number, data=data, end=number == len(inputs)))
     return stream
 
 
-async def _run(sandbox: pb.RuntimeSandbox, arguments: Mapping[str, object], *inputs: bytes) -> Stream:
+async def _run(sandbox: pb.RuntimeSandbox, arguments: Mapping[str, object], *inputs: bytes) -> RecordedCall:
     async with open_link(sandbox, PATIENCE_SECONDS) as link:
         stream = _started(sandbox, arguments, inputs, link)
         while not await stream.read():
@@ -97,7 +97,7 @@ async def a_broken_link_loses_nothing_of_a_stream(subject: Subject) -> None:
             while len(first.output) < 500_000:
                 await first.read()
         async with open_link(sandbox, PATIENCE_SECONDS) as link:
-            rest = Stream(link, first.call_id)
+            rest = RecordedCall(link, first.call_id)
             last = first.events[-1].sequence
             attach = call_pb2.Attach(sandbox_id=sandbox.sandbox_id, call_id=first.call_id, after_sequence=last)
             rest.send(attach=attach)

@@ -29,7 +29,7 @@ from sandmeshd.runtime.paths import MeshPaths
 M = TypeVar("M", bound=Message)
 
 
-class Kept(Generic[M]):
+class KeptMessages(Generic[M]):
     """One file for each sandbox that has another message of a kind than it was made with."""
 
     def __init__(self, folder: Path, kind: type[M], unreadable: M | None = None) -> None:
@@ -74,8 +74,8 @@ class EgressGuard(ForwardingDriver):
         self._mesh_id = paths.mesh_id
         # What a damaged file allowed is not known: nothing is allowed until the grant is changed again.
         closed = sandbox_pb2.NetworkGrant(mode=sandbox_pb2.NETWORK_MODE_NONE)
-        self._kept = Kept(paths.node_state / "grants", sandbox_pb2.NetworkGrant, closed)
-        self._kept_secrets = Kept(paths.node_state / "secrets", pb.ChangeNetworkRequest)
+        self._kept = KeptMessages(paths.node_state / "grants", sandbox_pb2.NetworkGrant, closed)
+        self._kept_secrets = KeptMessages(paths.node_state / "secrets", pb.ChangeNetworkRequest)
         self._proxy = proxy
         self._settings = settings
         self._subscribers = Subscribers()

@@ -20,7 +20,7 @@ from sandmeshd.contracts.driver_forwarder import ForwardingDriver
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.api.volumes import volume_paths
 from sandmeshd.runtime.keyed_locks import KeyedLocks
-from sandmeshd.storage import Folders
+from sandmeshd.storage import StoredFolders
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class VolumeKeeper(ForwardingDriver):
     what the next sandbox gets, and is saved later.
     """
 
-    def __init__(self, driver: Driver, folders: Folders, root: Path, uid: int) -> None:
+    def __init__(self, driver: Driver, folders: StoredFolders, root: Path, uid: int) -> None:
         super().__init__(driver)
         self._folders = folders
         self._root = root
@@ -219,7 +219,7 @@ def _state(top: Path) -> int | None:
 
 
 @asynccontextmanager
-async def with_volumes(driver: Driver, folders: Folders, settings: DriverSettings) -> AsyncGenerator[Driver]:
+async def with_volumes(driver: Driver, folders: StoredFolders, settings: DriverSettings) -> AsyncGenerator[Driver]:
     """Yield a driver whose volumes are in a storage, if its settings name no directory that nodes share."""
     root = settings.volumes_root
     if root is None or settings.volumes is not None:

@@ -16,7 +16,7 @@ from sandmeshd.agentlink.archives import packed, profile_packed, profile_unpacke
 from sandmeshd.auth.stream_sealer import StreamSealer
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.contracts.driver_forwarder import ForwardingDriver
-from sandmeshd.storage import Snapshots
+from sandmeshd.storage import WorkspaceSnapshots
 
 log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ class WorkspaceKeeper(ForwardingDriver):
     fails the sandbox stays, and the caller retries.
     """
 
-    def __init__(self, driver: Driver, snapshots: Snapshots, sealer: StreamSealer) -> None:
+    def __init__(self, driver: Driver, snapshots: WorkspaceSnapshots, sealer: StreamSealer) -> None:
         super().__init__(driver)
         self._snapshots = snapshots
         self._sealer = sealer

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from sandmesh.shared.hosts import is_address
 from sandmeshd.drivers.egress.outlets import Connection, Outlet
-from sandmeshd.drivers.egress.policy import Policy, Reach, Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget, Policy, Reach
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.traffic import Traffic
 
 
-class Unreachable(Exception):
+class TargetUnreachable(Exception):
     """A target is allowed and does not answer; the text says why."""
 
 
@@ -30,7 +30,7 @@ class Upstream:
 
 @dataclass(frozen=True)
 class _Made:
-    target: Target
+    target: EgressTarget
     addresses: tuple[str, ...]
 
 
@@ -52,7 +52,7 @@ class Dialer:
             if not _allows(policy, made):
                 task.cancel()
 
-    async def connect(self, target: Target) -> Connection:
+    async def connect(self, target: EgressTarget) -> Connection:
         """Connect to a target; the current task holds the connection, and is cancelled once the policy forbids it.
 
         Raises:
@@ -70,9 +70,9 @@ class Dialer:
                         return connection
                     connection[1].close()
         except TimeoutError:
-            raise Unreachable(f"{target} does not answer in time") from None
+            raise TargetUnreachable(f"{target} does not answer in time") from None
         except (OSError, UnicodeError) as error:
-            raise Unreachable(f"{target} cannot be reached: {error}") from None
+            raise TargetUnreachable(f"{target} cannot be reached: {error}") from None
 
     def _note(self, made: _Made) -> None:
         task = asyncio.current_task()
@@ -80,7 +80,7 @@ class Dialer:
             self._made[task] = made
             task.add_done_callback(lambda ended: self._made.pop(ended, None))
 
-    async def _addresses(self, target: Target, policy: Policy) -> list[str]:
+    async def _addresses(self, target: EgressTarget, policy: Policy) -> list[str]:
         reach = policy.names(target)
         by_name = reach is not Reach.PUBLIC and self._upstream.outlet.takes_names(target)
         if by_name and not is_address(target.host):
@@ -111,5 +111,5 @@ def _allows(policy: Policy, made: _Made) -> bool:
         reach = policy.names(made.target)
         # There are no addresses where an upstream proxy resolved the name.
         return not made.addresses or policy.reachable(made.target, made.addresses, reach) == list(made.addresses)
-    except Refused:
+    except EgressRefused:
         return False

@@ -12,13 +12,13 @@ from contextlib import suppress
 
 import h11
 
-from sandmeshd.drivers.egress.dialer import Dialer, Unreachable
+from sandmeshd.drivers.egress.dialer import Dialer, TargetUnreachable
 from sandmeshd.drivers.egress.http_forward import Forward
-from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.secrets.relay import HostFailure
 from sandmeshd.drivers.egress.secrets.termination import Termination
 from sandmeshd.drivers.egress.settings import EgressSettings
-from sandmeshd.drivers.egress.streams import Stream
+from sandmeshd.drivers.egress.streams import ProxyStream
 from sandmeshd.drivers.egress.targets import read_authority, read_url
 from sandmeshd.drivers.egress.tunnels import tunnel
 
@@ -26,7 +26,7 @@ HEAD_BYTES = 16 * 1024
 _PHRASE = 200
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
-Report = Callable[[Refused], None]
+Report = Callable[[EgressRefused], None]
 
 
 class Exchange:
@@ -34,7 +34,7 @@ class Exchange:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: ProxyStream,
         dialer: Dialer,
         termination: Termination | None,
         settings: EgressSettings,
@@ -52,10 +52,10 @@ class Exchange:
         """Answer the request that the program makes; it has the connection for itself."""
         try:
             await self._serve()
-        except Refused as refusal:
+        except EgressRefused as refusal:
             self._report(refusal)
             await self._answer(403, refusal.reason, str(refusal))
-        except (Unreachable, HostFailure) as failure:
+        except (TargetUnreachable, HostFailure) as failure:
             await self._answer(502, str(failure))
         except h11.RemoteProtocolError as error:
             await self._answer(error.error_status_hint, f"the proxy cannot read this request: {error}")
@@ -112,7 +112,7 @@ class Exchange:
         finally:
             outside[1].close()
 
-    async def _terminate(self, termination: Termination, target: Target) -> None:
+    async def _terminate(self, termination: Termination, target: EgressTarget) -> None:
         outside = await self._dialer.connect(target)
         self._tunnelled = True
         try:
@@ -120,14 +120,14 @@ class Exchange:
                 await self._stream.write(_ESTABLISHED)
                 first = self._inside.trailing_data[0]
                 await termination.serve(self._stream, first, target, outside, self._dialer.connect)
-        except Refused as refusal:
+        except EgressRefused as refusal:
             self._report(refusal)
             # The program was answered inside of TLS, and is to read that.
             await self._stream.end()
         finally:
             outside[1].close()
 
-    def _check_head(self, request: h11.Request, target: Target) -> None:
+    def _check_head(self, request: h11.Request, target: EgressTarget) -> None:
         if self._termination is not None:
             fields = (part for header in request.headers for part in header)
             self._termination.secrets.check(target, b"\n".join((request.target, *fields)))

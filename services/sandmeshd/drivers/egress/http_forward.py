@@ -9,7 +9,7 @@ from contextlib import suppress
 import h11
 
 from sandmeshd.drivers.egress.outlets import Connection
-from sandmeshd.drivers.egress.streams import PIECE_BYTES, Stream
+from sandmeshd.drivers.egress.streams import PIECE_BYTES, ProxyStream
 from sandmeshd.drivers.egress.targets import Resource
 from sandmeshd.drivers.egress.tunnels import Idle, ended
 
@@ -28,7 +28,7 @@ Headers = list[tuple[bytes, bytes]]
 class Forward:
     """One request between the program inside and a host that was cleared."""
 
-    def __init__(self, inside: h11.Connection, stream: Stream, outside: Connection, idle_seconds: float) -> None:
+    def __init__(self, inside: h11.Connection, stream: ProxyStream, outside: Connection, idle_seconds: float) -> None:
         self._inside = inside
         self._stream = stream
         self._reader, self._writer = outside

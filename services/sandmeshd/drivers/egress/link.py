@@ -9,13 +9,13 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch
 from sandmeshd.agentlink.connection import TIMEOUT_SECONDS, open_link
-from sandmeshd.agentlink.link import AgentLink, Channel, request
-from sandmeshd.drivers.egress.streams import Overrun, Stream
+from sandmeshd.agentlink.link import AgentLink, LinkChannel, request
+from sandmeshd.drivers.egress.streams import Overrun, ProxyStream
 
 MOST_STREAMS = 512
 """Far more than an agent of ours has: one that opens more is another's."""
 
-Serve = Callable[[Stream], Coroutine[None, None, None]]
+Serve = Callable[[ProxyStream], Coroutine[None, None, None]]
 
 
 class EgressLink:
@@ -24,7 +24,7 @@ class EgressLink:
     def __init__(self, sandbox: pb.RuntimeSandbox, serve: Serve) -> None:
         self._sandbox = sandbox
         self._serve = serve
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, ProxyStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, opened: Callable[[], None]) -> None:
@@ -35,7 +35,7 @@ class EgressLink:
             ProtocolMismatch: The agent breaks the rules of the link.
         """
         async with open_link(self._sandbox, None) as link:
-            frames = Channel(link, number=0)
+            frames = LinkChannel(link, number=0)
             await request(link, agent_pb2.ToAgent(open_egress=agent_pb2.OpenEgress()), TIMEOUT_SECONDS)
             opened()
             try:
@@ -59,12 +59,12 @@ class EgressLink:
             link.send(agent_pb2.ToAgent(egress=frame))
             await link.drain()
 
-        stream = self._streams[number] = Stream(number, send)
+        stream = self._streams[number] = ProxyStream(number, send)
         task = asyncio.create_task(self._follow(number, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _follow(self, number: int, stream: Stream) -> None:
+    async def _follow(self, number: int, stream: ProxyStream) -> None:
         try:
             await self._serve(stream)
         finally:

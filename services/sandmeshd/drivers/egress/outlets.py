@@ -9,7 +9,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.drivers.egress.policy import Target
+from sandmeshd.drivers.egress.policy import EgressTarget
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import WINDOW_BYTES
 
@@ -23,11 +23,11 @@ _HEAD_BYTES = 16 * 1024
 class Outlet(Protocol):
     """Makes connections to addresses that were checked."""
 
-    def takes_names(self, target: Target) -> bool:
+    def takes_names(self, target: EgressTarget) -> bool:
         """Return whether an upstream proxy resolves the host."""
         ...
 
-    async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
+    async def open(self, target: EgressTarget, addresses: Sequence[str]) -> Connection:
         """Connect to the first of the addresses that answers; without any, to the target by its name.
 
         Raises:
@@ -39,11 +39,11 @@ class Outlet(Protocol):
 class Direct:
     """Connects to the very addresses that were checked."""
 
-    def takes_names(self, target: Target) -> bool:
+    def takes_names(self, target: EgressTarget) -> bool:
         """Return False: the node itself resolves every host."""
         return False
 
-    async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
+    async def open(self, target: EgressTarget, addresses: Sequence[str]) -> Connection:
         """Connect to the first that answers.
 
         Raises:
@@ -79,11 +79,11 @@ class ThroughProxy:
         self._no_proxy = no_proxy
         self._direct = Direct()
 
-    def takes_names(self, target: Target) -> bool:
+    def takes_names(self, target: EgressTarget) -> bool:
         """Return whether the upstream proxy resolves the target."""
         return not any(_is_below(target.host, entry) for entry in self._no_proxy.split(","))
 
-    async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
+    async def open(self, target: EgressTarget, addresses: Sequence[str]) -> Connection:
         """Connect through the proxy, or directly to what the node reaches without it.
 
         Raises:
@@ -93,13 +93,13 @@ class ThroughProxy:
             return await self._direct.open(target, addresses)
         reader, writer = await asyncio.open_connection(*self._address, limit=_HEAD_BYTES)
         try:
-            await self._ask(reader, writer, Target(addresses[0], target.port) if addresses else target)
+            await self._ask(reader, writer, EgressTarget(addresses[0], target.port) if addresses else target)
         except BaseException:
             writer.close()
             raise
         return reader, writer
 
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: Target) -> None:
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: EgressTarget) -> None:
         head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n".encode()
         writer.write(head + self._authorization + b"\r\n")
         try:

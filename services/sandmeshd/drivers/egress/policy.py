@@ -24,7 +24,7 @@ class Reach(IntEnum):
 
 
 @dataclass(frozen=True)
-class Target:
+class EgressTarget:
     """Where a program inside wants to go; the host is in its plain form."""
 
     host: str
@@ -40,7 +40,7 @@ class Target:
         return str(NamedHost(self.host, None if self.port in WEB_PORTS else self.port))
 
 
-class Refused(Exception):
+class EgressRefused(Exception):
     """The policy does not let a connection out."""
 
     def __init__(self, host: str, port: int, reason: str, fix: str) -> None:
@@ -66,7 +66,7 @@ class Policy:
     advice: str = "This mesh lets no sandbox reach such addresses."
     """What a refusal says where they may not."""
 
-    def names(self, target: Target) -> Reach:
+    def names(self, target: EgressTarget) -> Reach:
         """Return which addresses of a host may be connected to.
 
         Raises:
@@ -90,7 +90,7 @@ class Policy:
             return Reach.PUBLIC
         return Reach.ANY if is_address(host.host) or (configured and host.host == "localhost") else Reach.NETWORK
 
-    def reachable(self, target: Target, addresses: Sequence[str], reach: Reach) -> list[str]:
+    def reachable(self, target: EgressTarget, addresses: Sequence[str], reach: Reach) -> list[str]:
         """Return those of a host's addresses that may be connected to.
 
         Raises:
@@ -106,24 +106,24 @@ class Policy:
             raise self._misplaced(target, addresses[0])
         return found
 
-    def _misplaced(self, target: Target, address: str) -> Refused:
+    def _misplaced(self, target: EgressTarget, address: str) -> EgressRefused:
         where = address if is_address(target.host) else f"{target.host} is at {address}, which"
         reason = f"{where} is {kind_of(address)}, not public"
         if not self.private:
-            return Refused(target.host, target.port, reason, self.advice)
+            return EgressRefused(target.host, target.port, reason, self.advice)
         if is_never_reached(address):
-            return Refused(target.host, target.port, reason, "It stands for no single host: no grant allows it.")
+            return EgressRefused(target.host, target.port, reason, "It stands for no single host: no grant allows it.")
         if is_address(target.host) or is_of_network(address):
             return _refused(target, reason)
-        literal = Target(address, target.port).named
+        literal = EgressTarget(address, target.port).named
         fix = f'A name never leads there, only the address itself in the grant: network=["{literal}"]'
-        return Refused(target.host, target.port, reason, fix)
+        return EgressRefused(target.host, target.port, reason, fix)
 
 
-def _refused(target: Target, reason: str) -> Refused:
+def _refused(target: EgressTarget, reason: str) -> EgressRefused:
     name = target.named
     fix = f'To allow it, create the sandbox with network=["{name}"] or: sandmesh run --network {name}'
-    return Refused(target.host, target.port, reason, fix)
+    return EgressRefused(target.host, target.port, reason, fix)
 
 
 def read_hosts(hosts: Iterable[str]) -> tuple[NamedHost, ...]:

@@ -26,7 +26,7 @@ from sandmeshd.drivers.egress.resolver import Resolver, SystemResolver
 from sandmeshd.drivers.egress.secrets.table import read_secrets
 from sandmeshd.drivers.egress.secrets.termination import Termination, terminations
 from sandmeshd.drivers.egress.settings import EgressSettings
-from sandmeshd.drivers.egress.streams import Stream
+from sandmeshd.drivers.egress.streams import ProxyStream
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.tenants.shares import Shares, tenant_of
 
@@ -196,7 +196,7 @@ class _SandboxEgress:
         except Exception:
             log.exception("a sandbox's egress failed unexpectedly")
 
-    async def _serve(self, stream: Stream, reports: Reports) -> None:
+    async def _serve(self, stream: ProxyStream, reports: Reports) -> None:
         exchange = Exchange(stream, self._dialer, self._termination, self._settings, reports.add)
         if self._open >= self._settings.connections:
             await exchange.refuse(f"too many connections at once: a sandbox may have {self._settings.connections}")
@@ -217,7 +217,7 @@ class _SandboxEgress:
             self._open -= 1
             self._proxy.release(owner)
 
-    async def _serve_device(self, stream: Stream) -> bool:
+    async def _serve_device(self, stream: ProxyStream) -> bool:
         """Serve an adb client; return whether it was one."""
         try:
             async with asyncio.timeout(self._settings.head_seconds):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.egress.policy import Refused
+from sandmeshd.drivers.egress.policy import EgressRefused
 
 log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ class Reports:
         self._counts: dict[Key, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, refusal: Refused) -> None:
+    def add(self, refusal: EgressRefused) -> None:
         """Take note of one."""
         key = (refusal.host[:_HOST_CHARACTERS], refusal.port, refusal.reason)
         if key not in self._counts and len(self._counts) >= _MOST:

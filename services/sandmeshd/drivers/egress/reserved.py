@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 from sandmesh.shared.hosts import NamedHost, is_address
 from sandmeshd.drivers.egress.addresses import is_own
-from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.runtime.listeners import Address, Listeners
 
@@ -20,7 +20,7 @@ class Reserved:
         self._hosts = hosts
         self._listeners = listeners
 
-    async def check(self, target: Target, addresses: Sequence[str]) -> None:
+    async def check(self, target: EgressTarget, addresses: Sequence[str]) -> None:
         """Check a target and the addresses it was resolved to, none where an upstream proxy resolves it.
 
         Raises:
@@ -33,7 +33,7 @@ class Reserved:
             if await self._leads_to(target, addresses, address):
                 raise _refused(target, "is a service of the mesh itself")
 
-    async def _leads_to(self, target: Target, addresses: Sequence[str], service: Address) -> bool:
+    async def _leads_to(self, target: EgressTarget, addresses: Sequence[str], service: Address) -> bool:
         host, port = service
         if port != target.port:
             return False
@@ -64,5 +64,5 @@ def _plain(address: str) -> str:
     return str(getattr(found, "ipv4_mapped", None) or found)
 
 
-def _refused(target: Target, what: str) -> Refused:
-    return Refused(target.host, target.port, f"{target} {what}", "No grant allows it.")
+def _refused(target: EgressTarget, what: str) -> EgressRefused:
+    return EgressRefused(target.host, target.port, f"{target} {what}", "No grant allows it.")

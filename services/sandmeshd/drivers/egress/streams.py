@@ -19,7 +19,7 @@ class Overrun(Exception):
     """The agent sent more than it had credit for."""
 
 
-class Stream:
+class ProxyStream:
     """A connection as the proxy sees it."""
 
     def __init__(self, number: int, send: Send) -> None:

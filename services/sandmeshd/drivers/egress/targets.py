@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandmesh.shared.hosts import plain_host
 from sandmesh.shared.numbers import decimal
-from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 
 _SHOWN = 255
 
@@ -15,11 +15,11 @@ _SHOWN = 255
 class Resource:
     """What a request in absolute form asks for."""
 
-    target: Target
+    target: EgressTarget
     path: str
 
 
-def read_authority(text: str, default_port: int | None = None) -> Target:
+def read_authority(text: str, default_port: int | None = None) -> EgressTarget:
     """Read `host:port`.
 
     Raises:
@@ -34,7 +34,7 @@ def read_authority(text: str, default_port: int | None = None) -> Target:
     number = decimal(port, 65_535)
     if not number:
         raise _malformed(text, "without a valid port")
-    return Target(plain, number)
+    return EgressTarget(plain, number)
 
 
 def read_url(text: str) -> Resource:
@@ -56,6 +56,6 @@ def _is_bare(host: str) -> bool:
     return bool(host) and (":" not in host or (host.startswith("[") and host.endswith("]")))
 
 
-def _malformed(text: str, what: str) -> Refused:
+def _malformed(text: str, what: str) -> EgressRefused:
     shown = text[:_SHOWN]
-    return Refused(shown, 0, f"{shown!r} is {what}", "Write the host's name, or its address in the usual form.")
+    return EgressRefused(shown, 0, f"{shown!r} is {what}", "Write the host's name, or its address in the usual form.")

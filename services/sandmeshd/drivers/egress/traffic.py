@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.drivers.egress.policy import Target
-from sandmeshd.drivers.egress.streams import Stream
+from sandmeshd.drivers.egress.policy import EgressTarget
+from sandmeshd.drivers.egress.streams import ProxyStream
 
 _MOST, _OTHERS = 256, "others"
 
@@ -18,7 +18,7 @@ class _Host:
     connections: int = 0
     sent: int = 0
     received: int = 0
-    open: set[Stream] = field(default_factory=set[Stream])
+    open: set[ProxyStream] = field(default_factory=set[ProxyStream])
 
 
 class Traffic:
@@ -28,7 +28,7 @@ class Traffic:
         self._hosts: dict[str, _Host] = {}
 
     @contextmanager
-    def counted(self, target: Target, stream: Stream) -> Generator[None]:
+    def counted(self, target: EgressTarget, stream: ProxyStream) -> Generator[None]:
         """Count a connection and what its stream carries until the block ends."""
         name = str(target)
         if name not in self._hosts and len(self._hosts) >= _MOST:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sandmeshd.drivers.egress.outlets import Connection
-from sandmeshd.drivers.egress.streams import PIECE_BYTES, Stream
+from sandmeshd.drivers.egress.streams import PIECE_BYTES, ProxyStream
 
 
 class Idle:
@@ -36,7 +36,7 @@ class Idle:
 
 
 async def tunnel(
-    stream: Stream, outside: Connection, first: bytes, idle_seconds: float, check: Callable[[bytes], None]
+    stream: ProxyStream, outside: Connection, first: bytes, idle_seconds: float, check: Callable[[bytes], None]
 ) -> None:
     """Carry bytes both directions, `first` before all others, until both sides ended; `check` sees what leaves.
 
@@ -65,7 +65,7 @@ async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def _out(
-    stream: Stream, writer: asyncio.StreamWriter, first: bytes, idle: Idle, check: Callable[[bytes], None]
+    stream: ProxyStream, writer: asyncio.StreamWriter, first: bytes, idle: Idle, check: Callable[[bytes], None]
 ) -> None:
     data = first or await stream.read()
     while data:
@@ -78,7 +78,7 @@ async def _out(
         writer.write_eof()
 
 
-async def _in(reader: asyncio.StreamReader, stream: Stream, idle: Idle) -> None:
+async def _in(reader: asyncio.StreamReader, stream: ProxyStream, idle: Idle) -> None:
     while data := await reader.read(PIECE_BYTES):
         idle.touch()
         await stream.write(data)

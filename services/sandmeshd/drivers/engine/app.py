@@ -18,12 +18,12 @@ from sandmeshd.drivers.engine.engine import Engine, open_engine
 from sandmeshd.drivers.engine.images.build import ImageBuilder
 from sandmeshd.drivers.engine.images.images import Images
 from sandmeshd.drivers.engine.link_choice import choose_link
-from sandmeshd.drivers.engine.links import Link
+from sandmeshd.drivers.engine.links import AgentAccess
 from sandmeshd.drivers.engine.orphans import remove_with_orphans
 from sandmeshd.drivers.engine.requirements import default_memory
 from sandmeshd.drivers.engine.runtimes import GVISOR
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.node.builds import Step
+from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
@@ -66,7 +66,9 @@ async def open_driver(
             await driver.close()
 
 
-async def build_image(settings: DockerSettings, templates: Mapping[str, Template], name: str) -> AsyncGenerator[Step]:
+async def build_image(
+    settings: DockerSettings, templates: Mapping[str, Template], name: str
+) -> AsyncGenerator[BuildStep]:
     """Build the image of a template with Debian packages, which no create does, unless it is there.
 
     Raises:
@@ -84,7 +86,7 @@ async def build_image(settings: DockerSettings, templates: Mapping[str, Template
                     yield step
 
 
-async def _sweep(engine: Engine, paths: MeshPaths, link: Link) -> None:
+async def _sweep(engine: Engine, paths: MeshPaths, link: AgentAccess) -> None:
     """Remove the containers of programs that were killed: their private mesh's directory is gone."""
     for container in await engine.list(STATE):
         labels = container["Labels"]

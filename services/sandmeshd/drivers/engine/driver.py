@@ -30,7 +30,7 @@ from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver, check_alive
 from sandmeshd.drivers.node.mounts.host_directories import WorkspaceDir, opened
 from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Folder, Record, read_record
+from sandmeshd.drivers.node.records import Folder, SpecRecord, read_record
 from sandmeshd.drivers.node.removal import discard
 from sandmeshd.runtime.full_disk import full_disk_explained
 
@@ -73,7 +73,7 @@ def observe(folder: Folder, mesh_id: str, state: State | None) -> pb.RuntimeSand
         if state is None and not folder.root.is_dir():
             return None
         # Its creator was killed before it wrote the record, or the folder is lost: nobody can use it.
-        record = Record(pb.RuntimeSandbox(sandbox_id=folder.sandbox_id, mesh_id=mesh_id), 0)
+        record = SpecRecord(pb.RuntimeSandbox(sandbox_id=folder.sandbox_id, mesh_id=mesh_id), 0)
         state = pb.RUNTIME_STATE_ENDED, "nothing is known of it"
     sandbox = record.sandbox
     if state is None:

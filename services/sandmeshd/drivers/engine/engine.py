@@ -25,7 +25,7 @@ JOIN = "add this user to the group docker and log in again, or run the mesh as r
 
 
 @dataclass(frozen=True)
-class Files:
+class TarFiles:
     """A tar archive that is extracted into a directory of a container before it starts."""
 
     path: str
@@ -185,7 +185,7 @@ class Engine:
                 if error.status != NOT_FOUND:
                     raise
 
-    async def start(self, name: str, config: dict[str, Any], files: Sequence[Files] = ()) -> None:
+    async def start(self, name: str, config: dict[str, Any], files: Sequence[TarFiles] = ()) -> None:
         """Create a container, extract `files` in it, and start it.
 
         Raises:

@@ -14,7 +14,7 @@ import structlog
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.engine.container_config import SANDBOX
 from sandmeshd.drivers.engine.engine import Engine
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 
 EVENTS = ("create", "start", "die", "pause", "unpause", "destroy")
 RETRY_SECONDS = 1.0
@@ -58,7 +58,7 @@ class EventSubscriber(Watched):
         finally:
             self._starts.pop(sandbox_id, None)
 
-    async def follow(self, folders: Folders) -> None:
+    async def follow(self, folders: MeshFolders) -> None:
         """Receive events forever; after a disconnection every sandbox counts as changed."""
         since = time.time()
         while True:
@@ -101,7 +101,7 @@ class EventSubscriber(Watched):
         elif ended:
             starting.set()
 
-    async def _resync(self, folders: Folders) -> None:
+    async def _resync(self, folders: MeshFolders) -> None:
         try:
             containers = await self._engine.list(*self._labels)
         except Exception as error:

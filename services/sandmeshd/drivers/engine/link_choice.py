@@ -11,14 +11,14 @@ from sandmeshd.auth.service_identity import kept_secret
 from sandmeshd.drivers.engine.connection import sees_files, unseen
 from sandmeshd.drivers.engine.container_config import node_labels
 from sandmeshd.drivers.engine.engine import Engine
-from sandmeshd.drivers.engine.links import Link, LinkMode, refuse_files
+from sandmeshd.drivers.engine.links import AgentAccess, LinkMode, refuse_files
 from sandmeshd.drivers.engine.settings import DockerSettings
 
 OWNER_FILE = "driver-id"
 PROBE = "sandmesh-probe-"
 
 
-async def choose_link(engine: Engine, settings: DockerSettings) -> Link:
+async def choose_link(engine: Engine, settings: DockerSettings) -> AgentAccess:
     """Return the link to the agents that the settings require, or else the first that works.
 
     Raises:
@@ -27,7 +27,7 @@ async def choose_link(engine: Engine, settings: DockerSettings) -> Link:
     """
     mode = await _mode(engine, settings)
     if mode == "socket":
-        return Link()
+        return AgentAccess()
     if settings.profile.runtime:
         # It has no routing rules, and its sandboxes have no network of the engine's.
         fix = "unset SANDMESH_DOCKER_AGENT_LINK, and run the driver where the engine sees its files"
@@ -36,7 +36,7 @@ async def choose_link(engine: Engine, settings: DockerSettings) -> Link:
     first, last = settings.agent_ports
     # Shared by all drivers with this state: an engine may serve many machines.
     owner = await asyncio.to_thread(kept_secret, settings.paths.state_root / OWNER_FILE)
-    link = Link(mode, owner, settings.publish_address, first, last)
+    link = AgentAccess(mode, owner, settings.publish_address, first, last)
     refuse_files(link, settings.readonly_mounts)
     return link
 

@@ -19,7 +19,7 @@ PORTS = (20000, 20999)
 
 
 @dataclass(frozen=True)
-class Link:
+class AgentAccess:
     """How the agents of one driver's sandboxes are reached."""
 
     mode: LinkMode = "socket"
@@ -77,7 +77,7 @@ def check_ports(value: tuple[int, int]) -> tuple[int, int]:
     return value
 
 
-def refuse_files(link: Link, readonly_mounts: object) -> None:
+def refuse_files(link: AgentAccess, readonly_mounts: object) -> None:
     """Refuse settings that need an engine which sees this machine's files.
 
     Raises:

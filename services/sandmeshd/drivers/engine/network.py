@@ -11,8 +11,8 @@ from typing import Any
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.engine.container_config import AGENT_DIRECTORY, AGENT_ID, BUNDLE, STATE, TEMPLATE
-from sandmeshd.drivers.engine.engine import Files
-from sandmeshd.drivers.engine.links import AGENT_PORT, Link
+from sandmeshd.drivers.engine.engine import TarFiles
+from sandmeshd.drivers.engine.links import AGENT_PORT, AgentAccess
 from sandmeshd.drivers.node.agent_config import USER_ID
 from sandmeshd.drivers.node.agent_files import TLS
 
@@ -25,7 +25,7 @@ TRUSTED = "/opt/sandmesh/trusted"
 _TRUST = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
 
 
-def with_network(container: Mapping[str, Any], link: Link, name: str, port: int) -> dict[str, Any]:
+def with_network(container: Mapping[str, Any], link: AgentAccess, name: str, port: int) -> dict[str, Any]:
     """Return a container's configuration with a network, and without any file of this machine.
 
     The container is on a network of its own name; or, with a `port`, on the engine's bridge, published at that port.
@@ -73,15 +73,15 @@ def configure_listener(config: agent_pb2.AgentConfig, sandbox: pb.RuntimeSandbox
         config.environment[name] = f"{TRUSTED}/{BUNDLE.name}"
 
 
-def files_for(files: Mapping[str, bytes], *, trusts: bool) -> list[Files]:
+def files_for(files: Mapping[str, bytes], *, trusts: bool) -> list[TarFiles]:
     """Return the archives of a container: the agent's directory with `files`, and the CA certificates if `trusts`."""
     folder = PurePosixPath(AGENT_DIRECTORY).name
     entries = [(_entry(f"{folder}/{name}", tarfile.REGTYPE, 0o600, AGENT_ID), data) for name, data in files.items()]
-    own = Files(OUR_DIRECTORY, _pack([(_entry(folder, tarfile.DIRTYPE, 0o700, AGENT_ID), b""), *entries]))
+    own = TarFiles(OUR_DIRECTORY, _pack([(_entry(folder, tarfile.DIRTYPE, 0o700, AGENT_ID), b""), *entries]))
     if not (trusts and BUNDLE.exists()):
         return [own]
     bundle = _entry(BUNDLE.name, tarfile.REGTYPE, 0o644, 0)
-    return [own, Files(TRUSTED, _pack([(bundle, BUNDLE.read_bytes())]))]
+    return [own, TarFiles(TRUSTED, _pack([(bundle, BUNDLE.read_bytes())]))]
 
 
 def _pack(entries: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:

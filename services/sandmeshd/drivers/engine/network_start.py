@@ -13,7 +13,7 @@ from sandmeshd.drivers.engine.network import files_for, network_config
 from sandmeshd.drivers.engine.plan import Plan
 from sandmeshd.drivers.engine.start import Starter
 from sandmeshd.drivers.node.agent_files import TLS, agent_files
-from sandmeshd.drivers.node.identity import Identity, new_identity
+from sandmeshd.drivers.node.identity import TlsIdentity, new_identity
 
 POLL_SECONDS = 0.02
 ATTEMPT_SECONDS = 5.0
@@ -40,7 +40,7 @@ class NetworkStarter(Starter):
         await self._wait_for_agent(plan, ended)
         return None
 
-    async def _start_container(self, plan: Plan, identity: Identity) -> None:
+    async def _start_container(self, plan: Plan, identity: TlsIdentity) -> None:
         files = {**agent_files(plan.config), TLS: identity.pem}
         archives = files_for(files, trusts=bool(plan.config.egress_port))
         if self._settings.link.mode == "network":
@@ -55,7 +55,7 @@ class NetworkStarter(Starter):
                 f"port {plan.port} of the engine's machine is in use by another program", facts
             ) from None
 
-    async def _endpoint(self, plan: Plan, identity: Identity) -> str:
+    async def _endpoint(self, plan: Plan, identity: TlsIdentity) -> str:
         if self._settings.link.mode == "port":
             return tls_endpoint(self._settings.link.address, plan.port, identity.pin)
         container: Any = await self._engine.inspect(plan.name)

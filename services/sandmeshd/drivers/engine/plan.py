@@ -26,21 +26,21 @@ from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.mounts.training_data import data_mounts
 from sandmeshd.drivers.node.mounts.user_view import image_mounts
-from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.drivers.node.records import Folder, SpecRecord
 from sandmeshd.templates import Template
 
 
 def new_record(
     settings: DockerSettings, request: pb.CreateSandboxRequest, folder: Folder, enforceable: Mapping[str, str]
-) -> Record:
+) -> SpecRecord:
     """Return the record of a sandbox to be started."""
     limits = enforced(settings, request.spec.limits, enforceable)
     # An endpoint on a network is known only once the container runs.
-    return Record(shared.new_sandbox(request, folder.endpoint, limits), request.fencing_token)
+    return SpecRecord(shared.new_sandbox(request, folder.endpoint, limits), request.fencing_token)
 
 
 def agent_config(
-    record: Record, template: Template, user_filter: bytes, settings: DockerSettings
+    record: SpecRecord, template: Template, user_filter: bytes, settings: DockerSettings
 ) -> agent_pb2.AgentConfig:
     """Return the configuration of a sandbox's agent; what enforces its network grant is added to the record."""
     config = shared.agent_config(record.sandbox, AGENT_DIRECTORY, template)
@@ -62,7 +62,7 @@ class Plan:
     """One sandbox to be started."""
 
     folder: Folder
-    record: Record
+    record: SpecRecord
     config: agent_pb2.AgentConfig
     container: dict[str, Any]
     name: str

@@ -12,7 +12,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.api import requirements
 from sandmeshd.drivers.egress import MODES
-from sandmeshd.drivers.engine.links import Link
+from sandmeshd.drivers.engine.links import AgentAccess
 from sandmeshd.drivers.engine.runtimes import FLAGS, RuntimeProfile
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import PROCESSES, USER_ID
@@ -21,7 +21,7 @@ NONE = sandbox_pb2.NETWORK_MODE_NONE
 
 
 def capabilities(
-    profile: RuntimeProfile, limits: Mapping[str, str], link: Link, *, volumes: bool = True
+    profile: RuntimeProfile, limits: Mapping[str, str], link: AgentAccess, *, volumes: bool = True
 ) -> pb.Capabilities:
     """Return the driver's capabilities."""
     return pb.Capabilities(
@@ -66,7 +66,7 @@ def tasks(profile: RuntimeProfile, limits: sandbox_pb2.Limits) -> int:
 
 
 def check(
-    profile: RuntimeProfile, request: pb.CreateSandboxRequest, enforceable: Mapping[str, str], link: Link
+    profile: RuntimeProfile, request: pb.CreateSandboxRequest, enforceable: Mapping[str, str], link: AgentAccess
 ) -> None:
     """Check that all requirements can be enforced by an engine that enforces `enforceable`.
 
@@ -82,7 +82,7 @@ def check(
         raise InvalidArgument(f"ports must be from {link.first} to {link.last}", {"field": "ports"})
 
 
-def _unmet(request: pb.CreateSandboxRequest, link: Link) -> Iterator[str]:
+def _unmet(request: pb.CreateSandboxRequest, link: AgentAccess) -> Iterator[str]:
     if len(request.ports) != (link.mode == "port"):
         yield "ports (one is leased for each agent)" if link.mode == "port" else "ports"
     if link.mode == "port" and request.spec.network.mode == NONE:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, ByteSize, Field
 
 from sandmeshd.drivers.api.settings import DriverSettings
-from sandmeshd.drivers.engine.links import PORTS, Link, LinkChoice, check_address, check_ports
+from sandmeshd.drivers.engine.links import PORTS, AgentAccess, LinkChoice, check_address, check_ports
 from sandmeshd.drivers.engine.runtimes import DOCKER, RuntimeProfile
 from sandmeshd.drivers.node.agent_config import USER_ID
 from sandmeshd.drivers.node.mounts.host_directories import Rules
@@ -62,7 +62,7 @@ class DockerSettings(DriverSettings):
     )
     """First and last of those ports, each of which is leased to one sandbox at a time."""
 
-    link: Link = Link()
+    link: AgentAccess = AgentAccess()
     """How agents are reached, as `open_driver` finds it out."""
 
     registry: str = Field(default="", validation_alias="SANDMESH_REGISTRY")

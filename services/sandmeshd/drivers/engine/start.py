@@ -15,7 +15,7 @@ from aiodocker import DockerError
 
 from sandmesh.errors import SandboxStartFailed, WrongState
 from sandmeshd.drivers.engine.container_config import AGENT_ID, HOSTS
-from sandmeshd.drivers.engine.engine import NOT_FOUND, Engine, Files
+from sandmeshd.drivers.engine.engine import NOT_FOUND, Engine, TarFiles
 from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.plan import Plan
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -65,7 +65,7 @@ class Starter:
             raise
         return lifetime
 
-    async def _run(self, plan: Plan, files: Sequence[Files] = ()) -> None:
+    async def _run(self, plan: Plan, files: Sequence[TarFiles] = ()) -> None:
         try:
             await self._engine.start(plan.name, plan.container, files)
         except DockerError as error:

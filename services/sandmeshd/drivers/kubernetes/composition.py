@@ -25,9 +25,9 @@ from sandmeshd.drivers.kubernetes.names import selector
 from sandmeshd.drivers.kubernetes.planner import Planner
 from sandmeshd.drivers.kubernetes.policy import apply_policy
 from sandmeshd.drivers.kubernetes.proofs import prove
-from sandmeshd.drivers.kubernetes.reach import Reach
+from sandmeshd.drivers.kubernetes.reach import PodReach
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
-from sandmeshd.drivers.kubernetes.templates import Templates
+from sandmeshd.drivers.kubernetes.templates import DriverTemplates
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
 from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.templates import Template, load_templates
@@ -48,9 +48,9 @@ async def open_driver(
     check_no_host_files(settings, "a cluster")
     filters = await asyncio.to_thread(build_filters)
     async with open_cluster(settings) as cluster, AsyncExitStack() as stack:
-        reach = Reach(cluster, _sockets(settings, cluster))
+        reach = PodReach(cluster, _sockets(settings, cluster))
         await check_rights(cluster, needed_rights(settings, forwards=reach.forwards))
-        found = Templates(settings, cluster, load_templates() if templates is None else templates)
+        found = DriverTemplates(settings, cluster, load_templates() if templates is None else templates)
         handler = await found.handler(settings.runtime_class)
         planner = Planner(settings, found, filters.user, await _identity(settings, cluster))
         if not settings.warm_pools:

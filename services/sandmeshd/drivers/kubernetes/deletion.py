@@ -8,7 +8,7 @@ from typing import Any
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
-from sandmeshd.drivers.kubernetes.kinds import Kind
+from sandmeshd.drivers.kubernetes.kinds import ResourceKind
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
 
 DELETE_SECONDS, LOOK_SECONDS = 120.0, 2.0
@@ -18,7 +18,7 @@ GRACE_SECONDS = 1
 class Deleter:
     """Deletes pods of one driver."""
 
-    def __init__(self, cluster: Cluster, watcher: PodWatcher, kind: Kind) -> None:
+    def __init__(self, cluster: Cluster, watcher: PodWatcher, kind: ResourceKind) -> None:
         self._kind = kind
         self._cluster = cluster
         self._watcher = watcher

@@ -21,7 +21,7 @@ from sandmesh.errors import (
 )
 from sandmeshd.agentlink.addresses import tls_endpoint
 from sandmeshd.agentlink.connection import installing_token, read_record
-from sandmeshd.agentlink.warm_links import Waiting
+from sandmeshd.agentlink.warm_links import WaitingLink
 from sandmeshd.drivers.api.requirements import check_id
 from sandmeshd.drivers.api.views import ViewedSandboxes
 from sandmeshd.drivers.kubernetes.cluster.lease import HeldLease
@@ -31,25 +31,25 @@ from sandmeshd.drivers.kubernetes.names import object_name
 from sandmeshd.drivers.kubernetes.planner import Planner
 from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
 from sandmeshd.drivers.kubernetes.policy import remove_policy
-from sandmeshd.drivers.kubernetes.reach import Reach
+from sandmeshd.drivers.kubernetes.reach import PodReach
 from sandmeshd.drivers.kubernetes.reasons import state_of
-from sandmeshd.drivers.kubernetes.records import Records
+from sandmeshd.drivers.kubernetes.records import PodRecords
 from sandmeshd.drivers.kubernetes.requirements import NAME, capabilities, check, enforceable
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.start import Plan, Starter
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
 from sandmeshd.drivers.node.driver import FixedGrants
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 from sandmeshd.runtime.keyed_locks import KeyedLocks
 
 ENDED = pb.RUNTIME_STATE_ENDED
 
 
-class View:
+class PodView:
     """The sandboxes of one mesh."""
 
-    def __init__(self, mesh_id: str, records: Records, watcher: PodWatcher, reach: Reach) -> None:
+    def __init__(self, mesh_id: str, records: PodRecords, watcher: PodWatcher, reach: PodReach) -> None:
         self._mesh_id = mesh_id
         self._records = records
         self._watcher = watcher
@@ -101,7 +101,7 @@ class World:
 
     cluster: Cluster
     watcher: PodWatcher
-    reach: Reach
+    reach: PodReach
     lease: HeldLease
     version: tuple[int, int]
 
@@ -117,13 +117,13 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         self._planner = planner
         where = "pool" if settings.warm_pools else settings.workspace
         self._able = enforceable(world.version, where, planner.proofs)
-        self._records = Records(cluster, settings.paths.mesh_id, planner.kind)
-        view = View(settings.paths.mesh_id, self._records, watcher, world.reach)
+        self._records = PodRecords(cluster, settings.paths.mesh_id, planner.kind)
+        view = PodView(settings.paths.mesh_id, self._records, watcher, world.reach)
         super().__init__(NAME, settings.paths.mesh_id, view, watcher)
         self._deleter = Deleter(cluster, watcher, planner.kind)
         self._starter = Starter(settings, cluster, watcher, self._records, world.reach)
         self._locks = KeyedLocks()
-        self._warm_links = Waiting()
+        self._warm_links = WaitingLink()
         self._asking = asyncio.Semaphore(ADOPTIONS_AT_ONCE)
 
     async def adopt(self) -> None:
@@ -276,10 +276,10 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
             renewed.CopyFrom(record.sandbox)
             renewed.record_labels.clear()
             renewed.record_labels.update(request.record_labels)
-            await self._install(sandbox, record, Record(renewed, request.fencing_token))
+            await self._install(sandbox, record, SpecRecord(renewed, request.fencing_token))
         return pb.InstallTokenResponse()
 
-    async def _install(self, sandbox: pb.RuntimeSandbox, record: Record, renewed: Record) -> None:
+    async def _install(self, sandbox: pb.RuntimeSandbox, record: SpecRecord, renewed: SpecRecord) -> None:
         kept = self._warm_links.take(sandbox.sandbox_id)
         # The next driver asks the agents of those that nobody had, once nobody else is active.
         sealed = b"" if record.fencing_token or not self._world.lease.is_sure else self._records.seal(renewed)

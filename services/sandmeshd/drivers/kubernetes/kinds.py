@@ -11,7 +11,7 @@ from sandmeshd.drivers.kubernetes.reasons import status_of
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """A kind of resources, and what the driver reads of one."""
 
     plural: str
@@ -40,4 +40,4 @@ def _slim(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"metadata": kept_metadata(pod), "status": status_of(pod)}
 
 
-PODS = Kind("pods", "Pod", "v1", _slim)
+PODS = ResourceKind("pods", "Pod", "v1", _slim)

@@ -17,11 +17,11 @@ from sandmeshd.drivers.kubernetes.proofs import NOTHING
 from sandmeshd.drivers.kubernetes.requirements import enforced
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.start import Plan
-from sandmeshd.drivers.kubernetes.templates import Templates
+from sandmeshd.drivers.kubernetes.templates import DriverTemplates
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.agent_files import TLS, agent_files
 from sandmeshd.drivers.node.identity import new_identity
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 from sandmeshd.templates import Template
 
 
@@ -31,7 +31,7 @@ class Planner:
     def __init__(
         self,
         settings: KubernetesSettings,
-        templates: Templates,
+        templates: DriverTemplates,
         user_filter: bytes,
         identity: MeshIdentity | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class Planner:
         """Return the plan of a sandbox.
 
         Raises:
-            CapabilityMissing, RuntimeUnavailable: As `Templates.runtime_class`.
+            CapabilityMissing, RuntimeUnavailable: As `DriverTemplates.runtime_class`.
         """
         runtime_class = await self.templates.runtime_class(template)
         # Its endpoint is known only once the pod has an address.
@@ -68,7 +68,7 @@ class Planner:
         identity = new_identity()
         image = self.templates.image(template)
         name = object_name(self._settings.paths.mesh_id, request.sandbox_id)
-        record = Record(sandbox, request.fencing_token)
+        record = SpecRecord(sandbox, request.fencing_token)
         birth, files = None, {**agent_files(config), TLS: identity.pem}
         if self._identity is not None:
             config.tls_file, config.tls_identity = "", identity.pem

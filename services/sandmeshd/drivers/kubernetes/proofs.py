@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
-from sandmeshd.drivers.kubernetes.cluster.canary import Canaries, Facts, Finding, is_gvisor
+from sandmeshd.drivers.kubernetes.cluster.canary import Canaries, CanaryResult, Facts, is_gvisor
 from sandmeshd.drivers.kubernetes.cluster.requests import ApiRefusal, Cluster
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 
@@ -24,9 +24,9 @@ KERNELS = {"gvisor": "gVisor's", "runsc": "gVisor's", "kata": "a virtual machine
 class Proofs:
     """What holds on a cluster, and by whose word; None: nobody says it does."""
 
-    network_policy: Finding | None = None
-    single_process_oom: Finding | None = None
-    user_namespaces: Finding | None = None
+    network_policy: CanaryResult | None = None
+    single_process_oom: CanaryResult | None = None
+    user_namespaces: CanaryResult | None = None
     isolation: str = "namespaces"
     """The boundary of sandboxes in the driver's own runtime class."""
 
@@ -51,9 +51,9 @@ async def prove(settings: KubernetesSettings, canaries: Canaries, handler: str) 
     found = {POLICY: facts.network_policy, OOM: facts.single_process_oom, USERS: facts.user_namespaces}
     claims = {*settings.declared, *([POLICY] if needs_policy else [])}
     for claim in sorted(claims):
-        if found[claim] is Finding.CONTRADICTED:
+        if found[claim] is CanaryResult.CONTRADICTED:
             raise _refused(settings, claim)
-    if needs_policy and POLICY not in settings.declared and facts.network_policy is Finding.UNKNOWN:
+    if needs_policy and POLICY not in settings.declared and facts.network_policy is CanaryResult.UNKNOWN:
         raise _unknown(settings)
     held = {name: found[name] if name in claims else None for name in found}
     isolation = await _isolation(settings, canaries.cluster, facts, handler)

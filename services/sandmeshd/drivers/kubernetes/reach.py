@@ -27,7 +27,7 @@ DATA, ERROR = 0, 1
 log = structlog.get_logger()
 
 
-class Reach:
+class PodReach:
     """The way to the agents of one mesh."""
 
     def __init__(self, cluster: Cluster, directory: Path | None) -> None:

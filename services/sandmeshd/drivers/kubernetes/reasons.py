@@ -26,7 +26,7 @@ State = tuple[pb.RuntimeState.ValueType, str]
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PodWait:
     """What a pod that has not started waits for."""
 
     reason: str
@@ -100,13 +100,13 @@ def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found
 
 
-def waiting_for(pod: Pod) -> Waiting | None:
+def waiting_for(pod: Pod) -> PodWait | None:
     """Return what a pod's start waits for, None if nothing that has a reason."""
     status = status_of(pod)
     waiting = _container(status).get("waiting")
     if waiting:
-        return Waiting(str(waiting.get("reason") or ""), str(waiting.get("message") or ""))
+        return PodWait(str(waiting.get("reason") or ""), str(waiting.get("message") or ""))
     for condition in _conditions(status):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return Waiting(str(condition.get("reason") or ""), str(condition.get("message") or ""))
+            return PodWait(str(condition.get("reason") or ""), str(condition.get("message") or ""))
     return None

@@ -21,9 +21,9 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InternalError, InvalidArgument, SandmeshError
 from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster
-from sandmeshd.drivers.kubernetes.kinds import Kind
+from sandmeshd.drivers.kubernetes.kinds import ResourceKind
 from sandmeshd.drivers.kubernetes.names import metadata, object_name, sandbox_id_of, selector
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 
 RECORD = "record"
 NONCE_BYTES = 12
@@ -74,18 +74,18 @@ class Seal:
             return b""
 
 
-class Records:
+class PodRecords:
     """The records of one mesh, as this driver read and wrote them: no other writes them meanwhile."""
 
-    def __init__(self, cluster: Cluster, mesh_id: str, owner: Kind) -> None:
+    def __init__(self, cluster: Cluster, mesh_id: str, owner: ResourceKind) -> None:
         self._owner = owner
         self._cluster = cluster
         self._mesh_id = mesh_id
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, SpecRecord] = {}
         self._seals: dict[str, Seal] = {}
         self._late: dict[str, asyncio.Task[None]] = {}
 
-    def find(self, sandbox_id: str) -> Record | None:
+    def find(self, sandbox_id: str) -> SpecRecord | None:
         """Return the record of a sandbox, None if it has none."""
         return self._records.get(sandbox_id)
 
@@ -108,7 +108,7 @@ class Records:
         if seal is not None:
             self._seals[sandbox_id] = seal
 
-    async def create(self, record: Record, files: Mapping[str, bytes]) -> bool:
+    async def create(self, record: SpecRecord, files: Mapping[str, bytes]) -> bool:
         """Write the record and the agent's files of a new sandbox; return False if there is one, which is read then.
 
         Raises:
@@ -142,7 +142,7 @@ class Records:
         if secret is not None:
             self._take(sandbox_id, secret)
 
-    async def write(self, record: Record, owner: str = "") -> None:
+    async def write(self, record: SpecRecord, owner: str = "") -> None:
         """Replace a record; with `owner`, its pod's or claim's uid, the Secret goes with that."""
         late = self._late.get(record.sandbox.sandbox_id)
         if late is None:
@@ -152,7 +152,7 @@ class Records:
             # It writes this one too, and last.
             await asyncio.shield(late)
 
-    async def _patch(self, record: Record, owner: str = "") -> None:
+    async def _patch(self, record: SpecRecord, owner: str = "") -> None:
         name = object_name(self._mesh_id, record.sandbox.sandbox_id)
         body: dict[str, Any] = {"data": {RECORD: _line(record, self._seals.get(record.sandbox.sandbox_id))}}
         if owner:
@@ -161,7 +161,7 @@ class Records:
             body["metadata"] = {"ownerReferences": [{**kind, "name": name, "uid": owner, "blockOwnerDeletion": False}]}
         await self._cluster.patch(self._cluster.path("secrets", name), body)
 
-    def seal(self, record: Record) -> bytes:
+    def seal(self, record: SpecRecord) -> bytes:
         """Return a record for the sandbox's agent to keep, nothing where its Secret has no key for that."""
         seal = self._seals.get(record.sandbox.sandbox_id)
         return seal.close(_encoded(record)) if seal else b""
@@ -174,7 +174,7 @@ class Records:
             log.info("a sandbox was claimed before its Secret said so", sandbox_id=sandbox_id)
             self.write_late(record)
 
-    def write_late(self, record: Record) -> None:
+    def write_late(self, record: SpecRecord) -> None:
         """Adopt a record that the agent keeps, and write it to the Secret shortly, or once the API server answers."""
         sandbox_id = record.sandbox.sandbox_id
         self._records[sandbox_id] = record
@@ -222,16 +222,16 @@ class Records:
         self._seals.pop(sandbox_id, None)
 
 
-def _values(record: Record) -> dict[str, object]:
+def _values(record: SpecRecord) -> dict[str, object]:
     sandbox = b64encode(record.sandbox.SerializeToString()).decode()
     return {"sandbox": sandbox, "fencing_token": record.fencing_token}
 
 
-def _encoded(record: Record) -> bytes:
+def _encoded(record: SpecRecord) -> bytes:
     return json.dumps(_values(record)).encode()
 
 
-def _line(record: Record, seal: Seal | None) -> str:
+def _line(record: SpecRecord, seal: Seal | None) -> str:
     key = {"seal": seal.text()} if seal else {}
     return b64encode(json.dumps(_values(record) | key).encode()).decode()
 
@@ -250,15 +250,15 @@ def _seal(data: bytes) -> Seal | None:
         return None
 
 
-def _parsed(data: bytes) -> Record | None:
+def _parsed(data: bytes) -> SpecRecord | None:
     try:
         values = json.loads(data)
-        return Record(pb.RuntimeSandbox.FromString(b64decode(values["sandbox"])), int(values["fencing_token"]))
+        return SpecRecord(pb.RuntimeSandbox.FromString(b64decode(values["sandbox"])), int(values["fencing_token"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, DecodeError):
         return None
 
 
-def _unreadable(sandbox_id: str, mesh_id: str) -> Record:
+def _unreadable(sandbox_id: str, mesh_id: str) -> SpecRecord:
     detail = "its record cannot be read"
     state = pb.RUNTIME_STATE_ENDED
-    return Record(pb.RuntimeSandbox(sandbox_id=sandbox_id, mesh_id=mesh_id, state=state, end_detail=detail), 0)
+    return SpecRecord(pb.RuntimeSandbox(sandbox_id=sandbox_id, mesh_id=mesh_id, state=state, end_detail=detail), 0)

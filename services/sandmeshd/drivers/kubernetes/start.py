@@ -18,16 +18,16 @@ from sandmeshd.agentlink.addresses import tls_endpoint
 from sandmeshd.agentlink.birth import give_birth
 from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster, Resource
-from sandmeshd.drivers.kubernetes.kinds import Kind
+from sandmeshd.drivers.kubernetes.kinds import ResourceKind
 from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
 from sandmeshd.drivers.kubernetes.proofs import check_kernel
-from sandmeshd.drivers.kubernetes.reach import Reach
-from sandmeshd.drivers.kubernetes.reasons import NEVER, NO_IMAGE, Waiting, gone_detail, state_of, waiting_for
-from sandmeshd.drivers.kubernetes.records import Records
+from sandmeshd.drivers.kubernetes.reach import PodReach
+from sandmeshd.drivers.kubernetes.reasons import NEVER, NO_IMAGE, PodWait, gone_detail, state_of, waiting_for
+from sandmeshd.drivers.kubernetes.records import PodRecords
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
-from sandmeshd.drivers.node.identity import Identity
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.identity import TlsIdentity
+from sandmeshd.drivers.node.records import SpecRecord
 
 LOOK_SECONDS = 2.0
 """A pod that is waited for is looked at so often where the watch is silent."""
@@ -50,15 +50,15 @@ log = structlog.get_logger()
 class Plan:
     """One sandbox to be started."""
 
-    record: Record
+    record: SpecRecord
     name: str
     """The pod's, and the Secret's."""
-    kind: Kind
+    kind: ResourceKind
     body: Resource
     """The pod, or the claim."""
     image: str
     files: Mapping[str, bytes]
-    identity: Identity
+    identity: TlsIdentity
     birth: tuple[agent_pb2.AgentConfig, ssl.SSLContext] | None = None
     """What an agent that waits is told, and what shows it the mesh's certificate; None: its pod has it."""
     runtime_class: str = ""
@@ -69,7 +69,7 @@ class Starter:
     """Starts the sandboxes of one driver."""
 
     def __init__(
-        self, settings: KubernetesSettings, cluster: Cluster, watcher: PodWatcher, records: Records, reach: Reach
+        self, settings: KubernetesSettings, cluster: Cluster, watcher: PodWatcher, records: PodRecords, reach: PodReach
     ) -> None:
         self._reach = reach
         self._settings = settings
@@ -155,7 +155,7 @@ class Starter:
             self._check_image(plan, waiting, progress)
         return False
 
-    def _check_image(self, plan: Plan, waiting: Waiting, progress: _Progress) -> None:
+    def _check_image(self, plan: Plan, waiting: PodWait, progress: _Progress) -> None:
         if waiting.reason not in NEVER and progress.failures < PULLS:
             return
         fix = "push it where the cluster's machines can pull it, and set SANDMESH_REGISTRY and the pull secrets"
@@ -226,10 +226,10 @@ class _Progress:
     def __init__(self) -> None:
         self.seen = False
         self.failures = 0
-        self._last: Waiting | None = None
+        self._last: PodWait | None = None
         self._since = 0.0
 
-    def note(self, waiting: Waiting) -> bool:
+    def note(self, waiting: PodWait) -> bool:
         """Note what is waited for; return whether that is something else than before."""
         changed = self._last is None or waiting.reason != self._last.reason
         if changed:

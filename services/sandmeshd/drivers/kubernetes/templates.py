@@ -26,7 +26,7 @@ CLASS = "runtime_class"
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 
 
-class Templates:
+class DriverTemplates:
     """The templates of one driver."""
 
     def __init__(self, settings: KubernetesSettings, cluster: Cluster, templates: Mapping[str, Template]) -> None:

@@ -13,7 +13,7 @@ import structlog
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.kubernetes.cluster.requests import GONE, ApiRefusal, Cluster
-from sandmeshd.drivers.kubernetes.kinds import PODS, Kind
+from sandmeshd.drivers.kubernetes.kinds import PODS, ResourceKind
 from sandmeshd.drivers.kubernetes.names import sandbox_id_of
 from sandmeshd.drivers.kubernetes.reasons import gone_detail
 
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 class PodWatcher(Watched):
     """Follows the pods of a mesh, wakes those who wait for one, and tells watchers whose sandbox changed."""
 
-    def __init__(self, cluster: Cluster, selector: str, kind: Kind = PODS) -> None:
+    def __init__(self, cluster: Cluster, selector: str, kind: ResourceKind = PODS) -> None:
         super().__init__()
         self._cluster = cluster
         self._kind = kind

@@ -19,7 +19,7 @@ REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Step:
+class BuildStep:
     """A step of a build, for a person, and a fraction from 0 to 1, negative if unknown."""
 
     message: str
@@ -27,12 +27,12 @@ class Step:
 
 
 async def with_growth(
-    steps: AsyncGenerator[Step], folder: Path, seconds: float = REPORT_SECONDS
-) -> AsyncGenerator[Step]:
+    steps: AsyncGenerator[BuildStep], folder: Path, seconds: float = REPORT_SECONDS
+) -> AsyncGenerator[BuildStep]:
     """Yield the steps that fill a folder; after so many seconds without one the last again, with the folder's size."""
-    last = Step("starting", -1)
+    last = BuildStep("starting", -1)
 
-    async def step() -> Step | None:
+    async def step() -> BuildStep | None:
         return await anext(steps, None)
 
     following = asyncio.create_task(step())
@@ -41,7 +41,7 @@ async def with_growth(
             done, _ = await asyncio.wait([following], timeout=seconds)
             if not done:
                 size = await asyncio.to_thread(_size, folder)
-                yield Step(f"{last.message}, {size / (1 << 20):.1f} MiB so far", last.fraction)
+                yield BuildStep(f"{last.message}, {size / (1 << 20):.1f} MiB so far", last.fraction)
                 continue
             found = following.result()
             if found is None:

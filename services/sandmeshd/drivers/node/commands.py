@@ -19,7 +19,7 @@ TAIL_LINES = 30
 READ_BYTES = 1 << 16
 
 
-class Command:
+class RunningCommand:
     """A program that runs: its output by lines, and the last of them."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -78,10 +78,10 @@ async def running(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
-) -> AsyncGenerator[Command]:
+) -> AsyncGenerator[RunningCommand]:
     """Run a program in a session of its own; when the block ends while it runs, its process group is ended."""
     with _started(arguments, cwd, env, pass_fds) as process:
-        command = Command(process)
+        command = RunningCommand(process)
         try:
             yield command
         finally:

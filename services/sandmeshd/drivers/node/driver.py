@@ -9,10 +9,10 @@ from contextlib import aclosing
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, CapabilityMissing, InvalidArgument, SandboxLost, SandboxNotFound
-from sandmeshd.agentlink.warm_links import Waiting
+from sandmeshd.agentlink.warm_links import WaitingLink
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Folder, Folders, Record, hand_over, read_record
+from sandmeshd.drivers.node.records import Folder, MeshFolders, SpecRecord, hand_over, read_record
 from sandmeshd.drivers.node.removal import finish_removals
 from sandmeshd.drivers.snapshots import Snapshots
 from sandmeshd.runtime.keyed_locks import KeyedLocks
@@ -41,10 +41,10 @@ class NodeDriver(FixedGrants, ABC):
     def __init__(self, paths: MeshPaths, changes: Watched, snapshot_bytes: int) -> None:
         self._paths = paths
         self._changes = changes
-        self._folders = Folders(paths)
+        self._folders = MeshFolders(paths)
         self._snapshots = Snapshots(paths, snapshot_bytes)
         self._locks = KeyedLocks()
-        self._warm_links = Waiting()
+        self._warm_links = WaitingLink()
 
     @abstractmethod
     async def _create(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
@@ -85,7 +85,7 @@ class NodeDriver(FixedGrants, ABC):
         unfinished = record.sandbox.state == pb.RUNTIME_STATE_STARTING
         return None if unfinished else await self._observe(folder)
 
-    async def _finish_start(self, folder: Folder, record: Record) -> pb.RuntimeSandbox:
+    async def _finish_start(self, folder: Folder, record: SpecRecord) -> pb.RuntimeSandbox:
         """Restore a started sandbox's snapshot, and record that it runs."""
         await self._snapshots.restore(record.sandbox, record.fencing_token)
         record.sandbox.state = pb.RUNTIME_STATE_RUNNING

@@ -17,7 +17,7 @@ _BEGIN, _END = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=U
 
 
 @dataclass(frozen=True)
-class Identity:
+class TlsIdentity:
     """A certificate with its private key."""
 
     pem: bytes = field(repr=False)
@@ -27,7 +27,7 @@ class Identity:
     """The SHA-256 of the certificate, in hexadecimal digits."""
 
 
-def new_identity() -> Identity:
+def new_identity() -> TlsIdentity:
     """Make a self-signed certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateBuilder(_NAME, _NAME, key.public_key(), x509.random_serial_number(), _BEGIN, _END)
@@ -37,4 +37,4 @@ def new_identity() -> Identity:
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM)
     der = certificate.public_bytes(serialization.Encoding.DER)
-    return Identity(pem + secret, hashlib.sha256(der).hexdigest())
+    return TlsIdentity(pem + secret, hashlib.sha256(der).hexdigest())

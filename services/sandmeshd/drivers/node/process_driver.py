@@ -17,7 +17,7 @@ from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver
 from sandmeshd.drivers.node.processes import Sandboxed, end, find
-from sandmeshd.drivers.node.records import Folder, Record, observe
+from sandmeshd.drivers.node.records import Folder, SpecRecord, observe
 from sandmeshd.drivers.node.removal import discard
 from sandmeshd.runtime.beat import beat
 
@@ -112,7 +112,7 @@ class ProcessDriver(NodeDriver):
         super().__init__(settings.paths, self._tracker, settings.snapshot_bytes)
         self._ends_with_driver = settings.ends_with_driver
 
-    async def _follow(self, folder: Folder, record: Record, lifetime: int | None = None) -> pb.RuntimeSandbox:
+    async def _follow(self, folder: Folder, record: SpecRecord, lifetime: int | None = None) -> pb.RuntimeSandbox:
         """Follow a sandbox whose agent listens, and record that it runs; `lifetime` is closed when it ends.
 
         Raises:

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.agentlink.connection import installing_token
-from sandmeshd.agentlink.warm_links import Waiting
+from sandmeshd.agentlink.warm_links import WaitingLink
 from sandmeshd.runtime.paths import MeshPaths
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -156,7 +156,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-class Folders:
+class MeshFolders:
     """The folders of a mesh."""
 
     def __init__(self, paths: MeshPaths) -> None:
@@ -202,7 +202,7 @@ class Folders:
 
 
 @dataclass(frozen=True)
-class Record:
+class SpecRecord:
     """What `spec.json` holds: the sandbox, STARTING until its agent listened once, and its fencing token.
 
     The sandbox is the base64 of its serialized RuntimeSandbox. Each line is a record, and the last whole one counts.
@@ -225,7 +225,7 @@ class Record:
             os.close(descriptor)
 
 
-def read_record(folder: Folder) -> Record | None:
+def read_record(folder: Folder) -> SpecRecord | None:
     """Return the record as it was last written, None where there is none that can be read."""
     try:
         with open(f"{folder.root}/{SPEC}", "rb") as records:  # noqa: PTH123 - as the lock
@@ -235,10 +235,10 @@ def read_record(folder: Folder) -> Record | None:
     return next((record for line in reversed(lines) if (record := _parsed(line))), None)
 
 
-def _parsed(line: bytes) -> Record | None:
+def _parsed(line: bytes) -> SpecRecord | None:
     try:
         values = json.loads(line)
-        return Record(pb.RuntimeSandbox.FromString(b64decode(values["sandbox"])), int(values["fencing_token"]))
+        return SpecRecord(pb.RuntimeSandbox.FromString(b64decode(values["sandbox"])), int(values["fencing_token"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, DecodeError):
         return None
 
@@ -250,7 +250,7 @@ def observe(folder: Folder, mesh_id: str) -> pb.RuntimeSandbox | None:
         if not folder.root.is_dir():
             return None
         # Its creator was killed before it wrote what it was making.
-        record = Record(pb.RuntimeSandbox(sandbox_id=folder.sandbox_id, mesh_id=mesh_id), 0)
+        record = SpecRecord(pb.RuntimeSandbox(sandbox_id=folder.sandbox_id, mesh_id=mesh_id), 0)
     sandbox = record.sandbox
     if not folder.is_alive():
         sandbox.state = pb.RUNTIME_STATE_ENDED
@@ -258,7 +258,7 @@ def observe(folder: Folder, mesh_id: str) -> pb.RuntimeSandbox | None:
     return sandbox
 
 
-async def hand_over(folder: Folder, request: pb.InstallTokenRequest, waiting: Waiting) -> None:
+async def hand_over(folder: Folder, request: pb.InstallTokenRequest, waiting: WaitingLink) -> None:
     """Make a sandbox's agent refuse every lower fencing token, and have its record say who has it from then on.
 
     `waiting` may have a link to the agent already.
@@ -274,7 +274,7 @@ async def hand_over(folder: Folder, request: pb.InstallTokenRequest, waiting: Wa
         # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
         sandbox.record_labels.clear()
         sandbox.record_labels.update(request.record_labels)
-        Record(sandbox, request.fencing_token).write(folder)
+        SpecRecord(sandbox, request.fencing_token).write(folder)
 
 
 def _leased_before(folder: Folder, fencing_token: int) -> pb.RuntimeSandbox:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 
-from sandmeshd.drivers.node.records import GONE, Folder, Folders
+from sandmeshd.drivers.node.records import GONE, Folder, MeshFolders
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 
@@ -18,7 +18,7 @@ def discard(folder: Folder) -> None:
         remove_tree(gone)
 
 
-def finish_removals(folders: Folders) -> None:
+def finish_removals(folders: MeshFolders) -> None:
     """Remove what a killed process had begun to remove."""
     for gone in folders.discarded():
         remove_tree(gone)

@@ -59,7 +59,7 @@ BAD_ARCHITECTURE = 2
 
 
 @dataclass(frozen=True)
-class Filters:
+class SeccompFilters:
     """Programs as arrays of struct sock_filter, for this machine's architecture."""
 
     agent: bytes
@@ -70,7 +70,7 @@ class Filters:
     """As `user`, for the same."""
 
 
-def build_filters() -> Filters:
+def build_filters() -> SeccompFilters:
     """Compile both programs.
 
     Raises:
@@ -81,7 +81,7 @@ def build_filters() -> Filters:
     except (ImportError, RuntimeError, OSError) as error:
         raise RuntimeUnavailable(f"seccomp filters cannot be made ({error}): {FIX}", {"fix": FIX}) from None
     inside = frozenset({"chroot"})
-    return Filters(
+    return SeccompFilters(
         agent=_compile(pyseccomp, nested=False),
         user=_compile(pyseccomp, nested=True),
         image_agent=_compile(pyseccomp, nested=False, allowed=inside),

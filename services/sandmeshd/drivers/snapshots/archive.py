@@ -32,7 +32,7 @@ _FILES, _FACTS = "files.tar", "snapshot.json"
 _PIECE: Final = 1 << 20
 
 
-class Kept:
+class SnapshotArchive:
     """The snapshots below a directory, each of at most so many bytes; one driver at a time has it."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:

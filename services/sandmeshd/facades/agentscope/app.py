@@ -12,7 +12,7 @@ from aiohttp import web
 from sandmesh.errors import SandmeshError
 from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.agentscope import runtime, workspace
-from sandmeshd.facades.agentscope.boxes import Boxes
+from sandmeshd.facades.agentscope.boxes import BoxHandles
 from sandmeshd.facades.agentscope.desktop import Desktops
 from sandmeshd.facades.agentscope.methods import Methods
 from sandmeshd.facades.agentscope.settings import AgentscopeSettings
@@ -42,10 +42,12 @@ NAMES: Final = (
 )
 
 
-class Door:
+class AgentScopeDoor:
     """Answers AgentScope Runtime's SDK."""
 
-    def __init__(self, clients: MeshClients, boxes: Boxes, desktops: Desktops, settings: AgentscopeSettings) -> None:
+    def __init__(
+        self, clients: MeshClients, boxes: BoxHandles, desktops: Desktops, settings: AgentscopeSettings
+    ) -> None:
         self._keys = KeyCheck(clients)
         self._require_token = settings.require_token
         self._boxes = boxes
@@ -103,12 +105,12 @@ class Door:
 
 
 @asynccontextmanager
-async def open_door(mesh: MeshAddress, settings: AgentscopeSettings) -> AsyncGenerator[Door]:
+async def open_door(mesh: MeshAddress, settings: AgentscopeSettings) -> AsyncGenerator[AgentScopeDoor]:
     """Serve AgentScope Runtime's SDK for a mesh until the block ends."""
-    clients, boxes = MeshClients(mesh), Boxes(mesh.url)
+    clients, boxes = MeshClients(mesh), BoxHandles(mesh.url)
     desktops = Desktops(clients)
     try:
-        yield Door(clients, boxes, desktops, settings)
+        yield AgentScopeDoor(clients, boxes, desktops, settings)
     finally:
         await desktops.close()
         await boxes.close()

@@ -16,7 +16,7 @@ SECONDS: Final = 60.0
 """How long a call may take: clients wait no longer."""
 
 
-class Boxes:
+class BoxHandles:
     """Handles by token and id; those not used for longest are closed first, and their sandboxes stay."""
 
     def __init__(self, address: str) -> None:

@@ -16,7 +16,7 @@ _DEEPEST: Final = 200
 Entry = dict[str, Any]
 
 
-class _Info(Protocol):
+class _EntryInfo(Protocol):
     """What an entry is made of."""
 
     @property
@@ -27,7 +27,7 @@ class _Info(Protocol):
     def mtime_ns(self) -> int: ...
 
 
-def describe(path: str, own: _Info, target: _Info | None = None) -> Entry:
+def describe(path: str, own: _EntryInfo, target: _EntryInfo | None = None) -> Entry:
     """Return an entry, for a link with the type of what it leads to."""
     absolute = _absolute(path)
     kind = _KINDS.get((target or own).type, "other")

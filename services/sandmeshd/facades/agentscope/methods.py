@@ -12,7 +12,7 @@ from sandmesh import ToolResult
 from sandmesh._tools import TOOLS
 from sandmesh.inputs import Options
 from sandmesh.mesh import MeshAsync, SandboxInfo
-from sandmeshd.facades.agentscope.boxes import SECONDS, Boxes
+from sandmeshd.facades.agentscope.boxes import SECONDS, BoxHandles
 from sandmeshd.facades.agentscope.desktop import Desktops
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.clients import MeshClients
@@ -39,7 +39,7 @@ _ENDED: Final = frozenset({"STOPPING", "GONE", "FAILED", "LOST"})
 class Methods:
     """Answers each method in the name of a token; what is not sent is None."""
 
-    def __init__(self, clients: MeshClients, boxes: Boxes, desktops: Desktops, idle_seconds: float) -> None:
+    def __init__(self, clients: MeshClients, boxes: BoxHandles, desktops: Desktops, idle_seconds: float) -> None:
         self._clients = clients
         self._boxes = boxes
         self._desktops = desktops

@@ -18,7 +18,7 @@ from sandmeshd.facades.bodies import read_object
 from sandmeshd.facades.console import assets, cells, files, live, terminal
 from sandmeshd.facades.console.guard import Guard
 from sandmeshd.facades.console.records import event_row, sandbox_row, session_row
-from sandmeshd.facades.console.sessions import SESSION_SECONDS, Session, Sessions
+from sandmeshd.facades.console.sessions import SESSION_SECONDS, ConsoleSessions, Session
 from sandmeshd.runtime.addresses import is_open
 from sandmeshd.runtime.http import Certificate, HttpAddresses
 from sandmeshd.runtime.http.server import open_http
@@ -35,7 +35,7 @@ class Console:
     """Answers the console's pages."""
 
     def __init__(self, address: str) -> None:
-        self._sessions = Sessions(address)
+        self._sessions = ConsoleSessions(address)
         self._origin = ""
         self._hosts: set[str] = set()
         self._guard = Guard(self._sessions, self._hosts)

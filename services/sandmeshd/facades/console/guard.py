@@ -15,7 +15,7 @@ from aiohttp import web
 from sandmesh.errors import SandmeshError, Unauthenticated
 from sandmeshd.contracts.console import COOKIE
 from sandmeshd.facades.answers import RequestError, response_of
-from sandmeshd.facades.console.sessions import Session, Sessions
+from sandmeshd.facades.console.sessions import ConsoleSessions, Session
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -38,7 +38,7 @@ Route = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Guard:
     """Lets requests pass that are of a session, and come from the console's pages."""
 
-    def __init__(self, sessions: Sessions, hosts: Collection[str]) -> None:
+    def __init__(self, sessions: ConsoleSessions, hosts: Collection[str]) -> None:
         self._sessions = sessions
         self._hosts = hosts
 

@@ -43,7 +43,7 @@ class Session:
             yield box
 
 
-class Sessions:
+class ConsoleSessions:
     """The links and sessions of a console. What their keys are is kept as hashes."""
 
     def __init__(self, address: str) -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.clients import MeshClients
-from sandmeshd.facades.e2b.door import Door
+from sandmeshd.facades.e2b.door import E2bDoor
 
 
 @asynccontextmanager
-async def open_door(mesh: MeshAddress, secret: str, domain: str | None, folder: Path) -> AsyncGenerator[Door]:
+async def open_door(mesh: MeshAddress, secret: str, domain: str | None, folder: Path) -> AsyncGenerator[E2bDoor]:
     """Serve E2B's clients for a mesh until the block ends.
 
     `secret` makes the tokens of sandboxes, `domain` is what the names of their ports end in, `folder` keeps the names
     of what clients build.
     """
     clients = MeshClients(mesh)
-    door = Door(clients, secret, domain, folder)
+    door = E2bDoor(clients, secret, domain, folder)
     try:
         yield door
     finally:

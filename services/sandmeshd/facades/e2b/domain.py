@@ -15,13 +15,13 @@ from sandmeshd.runtime.certificates import FILES, issue_certificate, write_certi
 from sandmeshd.runtime.http import Certificate, HttpAddresses
 
 if TYPE_CHECKING:
-    from sandmeshd.facades.e2b.door import Door
+    from sandmeshd.facades.e2b.door import E2bDoor
 
 CERTIFICATE_DAYS: Final = 90
 HTTPS: Final = "443"
 
 
-async def serve_names(settings: E2bSettings, host: DoorHost, door: Door, url: str) -> Mapping[str, str]:
+async def serve_names(settings: E2bSettings, host: DoorHost, door: E2bDoor, url: str) -> Mapping[str, str]:
     """Serve the names of the door's domain, if it has one, and return the variables that clients need.
 
     Raises:

@@ -19,8 +19,8 @@ from sandmeshd.facades.e2b import interpreter
 from sandmeshd.facades.e2b.access import Access
 from sandmeshd.facades.e2b.builds.builder import Builder
 from sandmeshd.facades.e2b.builds.catalog import Catalog
-from sandmeshd.facades.e2b.control.meter import Meter
-from sandmeshd.facades.e2b.control.parts import Parts
+from sandmeshd.facades.e2b.control.meter import SandboxMeter
+from sandmeshd.facades.e2b.control.parts import ControlParts
 from sandmeshd.facades.e2b.control.routes import add_routes
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.envd import service as envd
@@ -48,14 +48,14 @@ _NAME: Final = re.compile(r"(\d{1,5})-([a-z0-9]{1,60})")
 
 
 @dataclass(frozen=True)
-class Target:
+class DoorTarget:
     """A port of a sandbox that a request is for."""
 
     name: str
     port: int
 
 
-class Door:
+class E2bDoor:
     """Answers E2B's clients."""
 
     def __init__(self, clients: MeshClients, secret: str, domain: str | None, folder: Path) -> None:
@@ -72,7 +72,7 @@ class Door:
         self._suffix = f".{domain}" if domain else None
         catalog = Catalog(folder / "templates.json")
         builder = Builder(clients, catalog, folder / "uploads")
-        self._parts = Parts(clients, catalog, builder, Shelf(clients), Meter(clients), secret)
+        self._parts = ControlParts(clients, catalog, builder, Shelf(clients), SandboxMeter(clients), secret)
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
@@ -101,21 +101,21 @@ class Door:
 
         return by_name
 
-    def _target(self, request: web.Request) -> Target | None:
+    def _target(self, request: web.Request) -> DoorTarget | None:
         name, port = request.headers.get("E2b-Sandbox-Id"), request.headers.get("E2b-Sandbox-Port", str(ENVD))
         if port == str(ENVD) and request.path.startswith(_CONTROL):
             # Older clients name the sandbox to the control plane, too.
             return None
         number = decimal(port, _LARGEST_PORT)
         if name is not None and number is not None:
-            return Target(name, number)
+            return DoorTarget(name, number)
         host = request.host.rpartition(":")[0] or request.host
         if self._suffix is None or not host.lower().endswith(self._suffix):
             return None
         found = _NAME.fullmatch(host.lower().removesuffix(self._suffix))
-        return Target(found[2], int(found[1])) if found else None
+        return DoorTarget(found[2], int(found[1])) if found else None
 
-    async def _answer(self, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer(self, target: DoorTarget, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if target.port == ENVD and request.path == "/health":
                 return await self._health(target.name)
@@ -132,14 +132,18 @@ class Door:
                 await self._guests.forget(f"sb_{target.name}")
             return SandboxGone(target.name).response()
 
-    async def _serve(self, guest: Guest, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _serve(
+        self, guest: Guest, target: DoorTarget, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
         request[ROOM] = Room(self._messages, guest.owner)
         try:
             return await self._reach(guest, target, request, handler)
         finally:
             request[ROOM].release()
 
-    async def _reach(self, guest: Guest, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _reach(
+        self, guest: Guest, target: DoorTarget, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
         if target.port == ENVD:
             self._access.check(guest, request)
             await self._wake(guest)
@@ -185,7 +189,7 @@ class Door:
             return error.response()
         except SandmeshError as error:
             return api_error(error).response()
-        return await self._answer(Target(public_id(sandbox_id), ENVD), request, _nowhere)
+        return await self._answer(DoorTarget(public_id(sandbox_id), ENVD), request, _nowhere)
 
 
 async def _nowhere(request: web.Request) -> web.StreamResponse:

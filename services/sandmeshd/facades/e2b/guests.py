@@ -24,7 +24,7 @@ from sandmeshd.tenants.shares import owner_of_user
 
 if TYPE_CHECKING:
     from sandmeshd.facades.e2b.envd.followed import Running
-    from sandmeshd.facades.e2b.envd.watchers import Changes, Watcher
+    from sandmeshd.facades.e2b.envd.watchers import ChangeCollector, DirectoryChanges
 
 log = structlog.get_logger()
 
@@ -56,8 +56,8 @@ class Guest:
     processes: dict[int, Running] = field(default_factory=dict[int, "Running"])
     """What was started in it, by process id; the last that ended too."""
 
-    watchers: dict[str, Watcher] = field(default_factory=dict[str, "Watcher"])
-    watched: set[Changes] = field(default_factory=set["Changes"])
+    watchers: dict[str, ChangeCollector] = field(default_factory=dict[str, "ChangeCollector"])
+    watched: set[DirectoryChanges] = field(default_factory=set["DirectoryChanges"])
     """What is watched in it: by those watchers and by streams."""
 
     contexts: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])

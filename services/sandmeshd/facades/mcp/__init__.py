@@ -3,6 +3,6 @@
 It is a client of the SDK: the tools are those that a sandbox has, and every MCP session has a sandbox of its own.
 """
 
-from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
+from sandmeshd.facades.mcp.settings import AdapterSettings, McpHttpSettings
 
-__all__ = ["AdapterSettings", "HttpSettings"]
+__all__ = ["AdapterSettings", "McpHttpSettings"]

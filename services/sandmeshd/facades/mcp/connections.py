@@ -10,7 +10,7 @@ from sandmesh.sandbox.mcp.connection import McpConnectionAsync
 from sandmeshd.facades.mcp.client_messages import ClientMessages
 
 
-class Connections:
+class SandboxConnections:
     """One connection for each sandbox. Servers that start while it is open know what the client handles."""
 
     def __init__(self) -> None:

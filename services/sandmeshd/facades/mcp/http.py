@@ -19,7 +19,7 @@ from sandmesh.errors import Denied, Exhausted, NotFound
 from sandmeshd.facades.clients import owner_of
 from sandmeshd.facades.http import TokenCheck, bearer_token, serve_http
 from sandmeshd.facades.mcp.sessions import HttpSessions
-from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
+from sandmeshd.facades.mcp.settings import AdapterSettings, McpHttpSettings
 
 NAME = "the MCP adapter"
 PATH = "/mcp"
@@ -28,7 +28,7 @@ UNSUPPORTED_VERSION = -32022
 
 
 @asynccontextmanager
-async def open_http_adapter(adapter: AdapterSettings, http: HttpSettings) -> AsyncGenerator[tuple[str, ...]]:
+async def open_http_adapter(adapter: AdapterSettings, http: McpHttpSettings) -> AsyncGenerator[tuple[str, ...]]:
     """Serve until the block ends, which ends all sessions with their sandboxes. Yields the URLs.
 
     Raises:

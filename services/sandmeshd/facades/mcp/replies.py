@@ -19,7 +19,7 @@ CHARACTERS = "sandmesh/replyCharacters"
 """The entry of a call's `_meta` that bounds its reply in place of the session's setting."""
 
 
-class Replies:
+class SessionReplies:
     """Writes results for one session's client: short for a model, with the whole in the workspace and as resources."""
 
     def __init__(self, characters: int, large: LargeResults) -> None:

@@ -33,7 +33,7 @@ DEPTH = 64
 _PART = re.compile(r"(?:offset=(?P<offset>[0-9]{1,15}))?&?(?:length=(?P<length>[0-9]{1,15}))?")
 
 
-class Workspace:
+class WorkspaceResources:
     """Lists and reads the files of the sandbox in use."""
 
     def __init__(self, sandboxes: SessionSandboxes, largest_message: int = 0) -> None:

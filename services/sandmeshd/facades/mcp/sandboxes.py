@@ -9,7 +9,7 @@ import structlog
 
 from sandmesh import SandboxAsync, SandboxService, SandmeshError
 from sandmesh.errors import NotFound
-from sandmeshd.facades.mcp.connections import Connections
+from sandmeshd.facades.mcp.connections import SandboxConnections
 from sandmeshd.facades.mcp.settings import AdapterSettings
 
 log = structlog.get_logger()
@@ -28,7 +28,7 @@ class SessionSandboxes:
         own = settings.bearer_token.get_secret_value() if settings.bearer_token else None
         self.settings = settings
         self.changed: Callable[[], None] = lambda: None
-        self.connections = Connections()
+        self.connections = SandboxConnections()
         self._token = token or own
         self._user = (settings.user if token is None else None) or NOBODY
         self._mesh = SandboxService(settings.base_url, self._token, settings.timeout, ttl=settings.ttl)

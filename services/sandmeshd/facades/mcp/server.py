@@ -21,8 +21,8 @@ from sandmeshd.facades.mcp.inner_servers import InnerServers
 from sandmeshd.facades.mcp.large_results import SCHEME as RESULTS
 from sandmeshd.facades.mcp.large_results import LargeResults
 from sandmeshd.facades.mcp.progress import progress_reporter
-from sandmeshd.facades.mcp.replies import Replies
-from sandmeshd.facades.mcp.resources import SCHEME, TEMPLATE, Workspace, page
+from sandmeshd.facades.mcp.replies import SessionReplies
+from sandmeshd.facades.mcp.resources import SCHEME, TEMPLATE, WorkspaceResources, page
 from sandmeshd.facades.mcp.sandbox_tools import NAMES, manage
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.subscriptions import Subscriptions
@@ -39,8 +39,8 @@ class SessionServer:
     def __init__(self, sandboxes: SessionSandboxes, largest_message: int = 0) -> None:
         self._sandboxes = sandboxes
         self._large = LargeResults(largest_message)
-        self._replies = Replies(sandboxes.settings.reply_characters, self._large)
-        self._workspace = Workspace(sandboxes, self._large.part_bytes)
+        self._replies = SessionReplies(sandboxes.settings.reply_characters, self._large)
+        self._workspace = WorkspaceResources(sandboxes, self._large.part_bytes)
         self._subscriptions = Subscriptions(self._workspace)
         self._inner = InnerServers(sandboxes, self._large.part_bytes)
         self._tasks: set[asyncio.Task[None]] = set()

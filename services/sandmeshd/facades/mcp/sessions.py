@@ -18,7 +18,7 @@ from sandmesh.errors import MeshUnavailable, NotFound
 from sandmeshd.facades.mcp.event_store import RecentEvents
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.server import open_session_server
-from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
+from sandmeshd.facades.mcp.settings import AdapterSettings, McpHttpSettings
 from sandmeshd.tenants.shares import Shares
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ class _Session:
 class HttpSessions:
     """The sessions that are open, by id. Only whoever shows the token that opened one may use it."""
 
-    def __init__(self, adapter: AdapterSettings, http: HttpSettings) -> None:
+    def __init__(self, adapter: AdapterSettings, http: McpHttpSettings) -> None:
         self._adapter = adapter
         self._http = http
         self._open: dict[str, _Session] = {}

@@ -76,7 +76,7 @@ class AdapterSettings(BaseModel):
         return Options(env=self.env or None, limits=self.limits, network=self.network, ttl=self.ttl)
 
 
-class HttpSettings(http.HttpSettings):
+class McpHttpSettings(http.HttpListenSettings):
     """Where the adapter listens for HTTP, and who may use it."""
 
     listen: tuple[ListenAddress, ...] = ("127.0.0.1:8580",)

@@ -10,7 +10,7 @@ import structlog
 
 from sandmesh import SandmeshError
 from sandmesh.files import ChangeStream
-from sandmeshd.facades.mcp.resources import Workspace, failing, path_of
+from sandmeshd.facades.mcp.resources import WorkspaceResources, failing, path_of
 
 log = structlog.get_logger()
 
@@ -21,7 +21,7 @@ Notify = Callable[[str], Awaitable[None]]
 class Subscriptions:
     """Watches files for one client."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceResources) -> None:
         self._workspace = workspace
         self._watching: dict[str, asyncio.Task[None]] = {}
 

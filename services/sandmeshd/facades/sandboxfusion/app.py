@@ -17,20 +17,20 @@ from sandmeshd.facades.bodies import Bodies
 from sandmeshd.facades.clients import MeshClients, owner_of
 from sandmeshd.facades.keys import KeyCheck
 from sandmeshd.facades.sandboxfusion.notebooks import run_cells
-from sandmeshd.facades.sandboxfusion.programs import Sandboxes
-from sandmeshd.facades.sandboxfusion.requests import RunCode, RunJupyter, read_request
+from sandmeshd.facades.sandboxfusion.programs import SandboxPool
+from sandmeshd.facades.sandboxfusion.requests import RunCodeRequest, RunJupyter, read_request
 
 _MOST_BODY: Final = 64 << 20
 _DATASETS: Final = ("get_prompts", "get_prompt_by_id", "submit", "get_metrics", "get_metrics_function")
 
 
-class Door:
+class SandboxFusionDoor:
     """Answers SandboxFusion's clients."""
 
     def __init__(self, clients: MeshClients, template: str) -> None:
         self._keys = KeyCheck(clients)
         self._bodies = Bodies(_MOST_BODY)
-        self._sandboxes = Sandboxes(clients, template)
+        self._sandboxes = SandboxPool(clients, template)
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
@@ -56,7 +56,7 @@ class Door:
         return answer
 
     async def _run_code(self, _: web.Request, key: str, body: bytes) -> dict[str, Any]:
-        done = await self._sandboxes.run(key, read_request(RunCode, body))
+        done = await self._sandboxes.run(key, read_request(RunCodeRequest, body))
         results = [one for one in (done.get("compile_result"), done.get("run_result")) if one]
         passed = all(one["status"] == "Finished" and one["return_code"] == 0 for one in results)
         return {"status": "Success" if passed else "Failed", "message": "", **done}
@@ -74,11 +74,11 @@ class Door:
 
 
 @asynccontextmanager
-async def open_door(mesh: MeshAddress, template: str) -> AsyncGenerator[Door]:
+async def open_door(mesh: MeshAddress, template: str) -> AsyncGenerator[SandboxFusionDoor]:
     """Serve SandboxFusion's clients for a mesh until the block ends."""
     clients = MeshClients(mesh)
     try:
-        yield Door(clients, template)
+        yield SandboxFusionDoor(clients, template)
     finally:
         await clients.close()
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, cast
 from sandmesh import SandboxAsync
 from sandmesh.events import ContentBlock, Output, Result
 from sandmesh.sandbox.kernels import KernelAsync
-from sandmeshd.facades.sandboxfusion.programs import Sandboxes
+from sandmeshd.facades.sandboxfusion.programs import SandboxPool
 from sandmeshd.facades.sandboxfusion.requests import RunJupyter
 
 Cell: TypeAlias = dict[str, Any]
@@ -18,7 +18,7 @@ _LEAST_SECONDS: Final = 0.001
 _MOST_TEXT: Final = 4 << 20
 
 
-async def run_cells(sandboxes: Sandboxes, key: str, request: RunJupyter) -> dict[str, Any]:
+async def run_cells(sandboxes: SandboxPool, key: str, request: RunJupyter) -> dict[str, Any]:
     """Run cells until all have run or the time is over; a cell that raises stops none.
 
     Raises:

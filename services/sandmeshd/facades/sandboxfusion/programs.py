@@ -15,7 +15,7 @@ from sandmesh.events import Output
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.sandboxfusion.languages import LANGUAGES, UNSUPPORTED, Language
-from sandmeshd.facades.sandboxfusion.requests import RunCode
+from sandmeshd.facades.sandboxfusion.requests import RunCodeRequest
 
 _PACKAGE: Final = "sandmeshd.facades.sandboxfusion"
 _MOST_REPLY: Final = 64 << 20
@@ -23,7 +23,7 @@ _MARGIN_SECONDS: Final = 30.0
 _PROBE_SECONDS: Final = 30.0
 
 
-class Sandboxes:
+class SandboxPool:
     """Sandboxes of one template, each for one request."""
 
     def __init__(self, clients: MeshClients, template: str) -> None:
@@ -51,7 +51,7 @@ class Sandboxes:
             found = await _perform(box, {"probe": programs})
         return {name: all(found.get(one) for one in LANGUAGES[name].needs) for name in LANGUAGES}
 
-    async def run(self, key: str, request: RunCode) -> dict[str, Any]:
+    async def run(self, key: str, request: RunCodeRequest) -> dict[str, Any]:
         """Compile and run a program.
 
         Raises:

@@ -35,12 +35,12 @@ Path = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_enco
 File = Annotated[str, AfterValidator(_base64)]
 
 
-class _Request(Fields):
+class _FusionRequest(Fields):
     files: dict[Path, File | None] = Field({})
     fetch_files: list[Path] = Field([])
 
 
-class RunCode(_Request):
+class RunCodeRequest(_FusionRequest):
     """Runs a program."""
 
     code: str
@@ -51,7 +51,7 @@ class RunCode(_Request):
     memory_limit_MB: int = Field(default=0, ge=-1, le=1 << 20)  # noqa: N815 - as clients send it
 
 
-class RunJupyter(_Request):
+class RunJupyter(_FusionRequest):
     """Runs cells, one after another, in one kernel."""
 
     cells: Annotated[list[str], Field(max_length=1000)]

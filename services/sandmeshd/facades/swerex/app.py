@@ -19,7 +19,7 @@ from sandmeshd.facades.bodies import Bodies
 from sandmeshd.facades.clients import MeshClients, owner_of
 from sandmeshd.facades.keys import KeyCheck
 from sandmeshd.facades.swerex.errors import GuestError, RuntimeEnded, lost
-from sandmeshd.facades.swerex.places import Place
+from sandmeshd.facades.swerex.places import RuntimePlace
 from sandmeshd.facades.swerex.replies import Replies, Reply
 from sandmeshd.facades.swerex.requests import METHODS, read_request
 from sandmeshd.facades.swerex.runtimes import Runtime, Runtimes
@@ -33,7 +33,7 @@ _PART: Final = 256 << 10
 _MOST_PARTS: Final = 16
 
 
-class Door:
+class SweRexDoor:
     """Answers SWE-ReX's RemoteRuntime."""
 
     def __init__(self, clients: MeshClients, idle_seconds: float) -> None:
@@ -88,7 +88,7 @@ class Door:
             return response_of(error)
         return web.Response(status=status, body=body, content_type="application/json")
 
-    async def _once(self, place: Place, request: web.Request, method: str) -> Reply:
+    async def _once(self, place: RuntimePlace, request: web.Request, method: str) -> Reply:
         async with self._bodies.read(request, place.owner) as whole:
             request_id = request.headers.get("X-Request-ID", "")[:200]
             if method == "close":
@@ -96,7 +96,7 @@ class Door:
                 return await self._reply(place, request, method, whole)
             return await self._replies.reply(place, request_id, lambda: self._reply(place, request, method, whole))
 
-    async def _reply(self, place: Place, request: web.Request, method: str, body: bytes) -> Reply:
+    async def _reply(self, place: RuntimePlace, request: web.Request, method: str, body: bytes) -> Reply:
         try:
             return 200, await self._answer(place, request, method, body)
         except (GuestError, RuntimeEnded) as error:
@@ -107,7 +107,7 @@ class Door:
             response = lost(f"{error.message}; `close` the runtime to begin anew")
         return response.status, bytes(response.body) if isinstance(response.body, bytes) else b""
 
-    async def _answer(self, place: Place, request: web.Request, method: str, body: bytes) -> bytes:
+    async def _answer(self, place: RuntimePlace, request: web.Request, method: str, body: bytes) -> bytes:
         if method == "close":
             self._replies.drop(place)
             await self._runtimes.end(place)
@@ -119,16 +119,16 @@ class Door:
         runtime = await self._runtimes.runtime(place)
         return json.dumps(await runtime.ask(method, found)).encode()
 
-    async def _place(self, request: web.Request) -> Place:
+    async def _place(self, request: web.Request) -> RuntimePlace:
         key = request.headers.get("X-API-Key", "").strip()
         principal = await self._keys.check(key, "auth_token=...", using=request.method != "GET")
         template, name = request.match_info.get("template", TEMPLATE), request.match_info.get("name", "default")
         for one in (template, name):
             if not _NAME.fullmatch(one):
                 raise RequestError(404, f"{one[:100]!r} is not a name: letters, digits and . _ -, at most 100")
-        return Place(key, template, name, owner_of(principal))
+        return RuntimePlace(key, template, name, owner_of(principal))
 
-    async def _upload(self, place: Place, request: web.Request) -> None:
+    async def _upload(self, place: RuntimePlace, request: web.Request) -> None:
         runtime, upload = await self._runtimes.runtime(place), uuid.uuid4().hex
         try:
             fields = await _receive(runtime, upload, request)
@@ -180,10 +180,10 @@ async def _parts(request: web.Request) -> MultipartReader:
 
 
 @asynccontextmanager
-async def open_door(mesh: MeshAddress, idle_seconds: float) -> AsyncGenerator[Door]:
+async def open_door(mesh: MeshAddress, idle_seconds: float) -> AsyncGenerator[SweRexDoor]:
     """Serve SWE-ReX's clients for a mesh until the block ends."""
     clients = MeshClients(mesh)
-    door = Door(clients, idle_seconds)
+    door = SweRexDoor(clients, idle_seconds)
     try:
         yield door
     finally:

@@ -67,7 +67,7 @@ class Commands:
         return {"stdout": output, "stderr": errors, "exit_code": process.returncode}
 
 
-class Files:
+class GuestFiles:
     """Reads and writes files, with the rights of the sandbox's user."""
 
     def __init__(self) -> None:

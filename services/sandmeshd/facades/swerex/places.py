@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Place:
+class RuntimePlace:
     """Whose runtime it is, of which template, and what its client calls it."""
 
     key: str

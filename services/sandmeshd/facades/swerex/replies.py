@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from sandmeshd.facades.answers import RequestError
-from sandmeshd.facades.swerex.places import Place
+from sandmeshd.facades.swerex.places import RuntimePlace
 from sandmeshd.tenants.shares import PARTS
 
 Reply: TypeAlias = tuple[int, bytes]
@@ -44,8 +44,10 @@ class _Kept:
 
 @dataclass(eq=False)
 class _Owner:
-    kept: OrderedDict[tuple[Place, str], _Kept] = field(default_factory=OrderedDict[tuple[Place, str], _Kept])
-    places: dict[Place, dict[str, None]] = field(default_factory=dict[Place, dict[str, None]])
+    kept: OrderedDict[tuple[RuntimePlace, str], _Kept] = field(
+        default_factory=OrderedDict[tuple[RuntimePlace, str], _Kept]
+    )
+    places: dict[RuntimePlace, dict[str, None]] = field(default_factory=dict[RuntimePlace, dict[str, None]])
     """The ids of the requests of each place, the oldest first."""
 
     size: int = 0
@@ -62,7 +64,7 @@ class Replies:
         """How many bytes are kept."""
         return sum(owner.size for owner in self._owners.values())
 
-    async def reply(self, place: Place, request_id: str, make: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def reply(self, place: RuntimePlace, request_id: str, make: Callable[[], Awaitable[Reply]]) -> Reply:
         """Return the reply to a request; one without an id is always made anew.
 
         Raises:
@@ -81,14 +83,16 @@ class Replies:
         # A client that leaves ends nothing: it may ask again.
         return await asyncio.shield(found.task)
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: RuntimePlace) -> None:
         """Forget what a runtime that was closed replied; what is under way is not kept when it is done."""
         owner = place.owner
         own = self._owners.get(owner)
         for request_id in list(own.places.get(place, ())) if own else []:
             self._remove(owner, (place, request_id))
 
-    def _begin(self, own: _Owner, owner: str, name: tuple[Place, str], make: Callable[[], Awaitable[Reply]]) -> _Kept:
+    def _begin(
+        self, own: _Owner, owner: str, name: tuple[RuntimePlace, str], make: Callable[[], Awaitable[Reply]]
+    ) -> _Kept:
         self._make_room(own, owner, name[0])
         kept = own.kept[name] = _Kept(owner, asyncio.ensure_future(make()))
         own.places.setdefault(name[0], {})[name[1]] = None
@@ -96,7 +100,7 @@ class Replies:
         kept.task.add_done_callback(lambda task: self._settle(owner, name, kept, task))
         return kept
 
-    def _make_room(self, own: _Owner, owner: str, place: Place) -> None:
+    def _make_room(self, own: _Owner, owner: str, place: RuntimePlace) -> None:
         here = own.places.get(place, {})
         ended = [name for request_id in here if own.kept[name := (place, request_id)].done_at]
         for name in ended[: max(0, len(here) - MOST_OF_PLACE + 1)]:
@@ -107,7 +111,7 @@ class Replies:
                 raise RequestError(429, f"{len(own.kept)} requests are under way: wait for some of them to end")
             self._remove(owner, oldest)
 
-    def _settle(self, owner: str, name: tuple[Place, str], kept: _Kept, task: asyncio.Task[Reply]) -> None:
+    def _settle(self, owner: str, name: tuple[RuntimePlace, str], kept: _Kept, task: asyncio.Task[Reply]) -> None:
         own = self._owners.get(owner)
         if own is None or own.kept.get(name) is not kept:
             return
@@ -127,13 +131,13 @@ class Replies:
                 continue
             self._empty(owner, older, one)
 
-    def _empty(self, owner: str, name: tuple[Place, str], kept: _Kept) -> None:
+    def _empty(self, owner: str, name: tuple[RuntimePlace, str], kept: _Kept) -> None:
         own = self._owners.get(owner)
         if own is not None and own.kept.get(name) is kept and kept.done_at:
             own.size -= kept.size
             kept.size, kept.task = 0, None
 
-    def _remove(self, owner: str, name: tuple[Place, str]) -> None:
+    def _remove(self, owner: str, name: tuple[RuntimePlace, str]) -> None:
         own = self._owners[owner]
         own.size -= own.kept.pop(name).size
         place, request_id = name

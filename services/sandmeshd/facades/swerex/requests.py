@@ -53,7 +53,7 @@ class CloseSession(Fields):
     session_type: Literal["bash"] = "bash"
 
 
-class Command(Fields):
+class CommandRequest(Fields):
     """Runs a command that no shell of the client's keeps."""
 
     command: Text | Annotated[list[Text], Field(min_length=1)]
@@ -66,7 +66,7 @@ class Command(Fields):
     merge_output_streams: bool = False
 
 
-class ReadFile(Fields):
+class ReadFileRequest(Fields):
     """Reads a file."""
 
     path: str
@@ -74,7 +74,7 @@ class ReadFile(Fields):
     errors: str | None = None
 
 
-class WriteFile(Fields):
+class WriteFileRequest(Fields):
     """Writes a file."""
 
     content: Text
@@ -85,9 +85,9 @@ _ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {
     "create_session": TypeAdapter(CreateSession),
     "run_in_session": TypeAdapter(Annotated[BashAction | BashInterrupt, Field(discriminator="action_type")]),
     "close_session": TypeAdapter(CloseSession),
-    "execute": TypeAdapter(Command),
-    "read_file": TypeAdapter(ReadFile),
-    "write_file": TypeAdapter(WriteFile),
+    "execute": TypeAdapter(CommandRequest),
+    "read_file": TypeAdapter(ReadFileRequest),
+    "write_file": TypeAdapter(WriteFileRequest),
 }
 METHODS: Final = tuple(_ADAPTERS)
 

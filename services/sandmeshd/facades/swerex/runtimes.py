@@ -12,7 +12,7 @@ from sandmesh.errors import NotFound, SandboxLost
 from sandmesh.inputs import Options
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.swerex.link import GuestLink, start_guest
-from sandmeshd.facades.swerex.places import Place
+from sandmeshd.facades.swerex.places import RuntimePlace
 
 LABEL: Final = "swerex"
 """Marks the sandboxes of this door; its value is the runtime's name."""
@@ -56,14 +56,14 @@ class Runtimes:
     def __init__(self, clients: MeshClients, idle_seconds: float) -> None:
         self._clients = clients
         self._idle_seconds = idle_seconds
-        self._runtimes: dict[Place, Runtime] = {}
-        self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
+        self._runtimes: dict[RuntimePlace, Runtime] = {}
+        self._locks: WeakValueDictionary[RuntimePlace, asyncio.Lock] = WeakValueDictionary()
 
-    def found(self, place: Place) -> Runtime | None:
+    def found(self, place: RuntimePlace) -> Runtime | None:
         """Return a runtime that is in use."""
         return self._runtimes.get(place)
 
-    async def runtime(self, place: Place) -> Runtime:
+    async def runtime(self, place: RuntimePlace) -> Runtime:
         """Return a runtime, with a new sandbox where it has none.
 
         Raises:
@@ -75,7 +75,7 @@ class Runtimes:
                 found = self._runtimes[place] = await self._open(place)
         return found
 
-    async def end(self, place: Place) -> None:
+    async def end(self, place: RuntimePlace) -> None:
         """End a runtime and its sandbox."""
         async with self._locks.setdefault(place, asyncio.Lock()):
             found = self._runtimes.pop(place, None)
@@ -94,7 +94,7 @@ class Runtimes:
         for runtime in runtimes.values():
             await runtime.close()
 
-    async def _open(self, place: Place) -> Runtime:
+    async def _open(self, place: RuntimePlace) -> Runtime:
         options: Options = {
             "labels": {LABEL: place.name},
             "ttl": LEASE_SECONDS,

@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from sandmeshd.facades.swerex.guest import EXCEPTIONS, Commands, Failure, Files, Shells, serve
+from sandmeshd.facades.swerex.guest import EXCEPTIONS, Commands, Failure, GuestFiles, Shells, serve
 
 PROMPT = "SHELLPS1PREFIX"
 """The prompt, which is also what clients are told that a command ended with."""
@@ -34,7 +34,7 @@ SIZE = (24, 80)
 CONTROL = re.compile(r"\x1b[@-_][0-?]*[ -/]*[@-~]")
 
 
-class Terminal:
+class ShellTerminal:
     """What a shell reads and writes; output that nobody took yet is kept, the oldest of too much is dropped."""
 
     def __init__(self) -> None:
@@ -107,11 +107,11 @@ class Terminal:
         return True
 
 
-class Shell:
+class RuntimeShell:
     """A bash that keeps its state between commands."""
 
     def __init__(self) -> None:
-        self._terminal = Terminal()
+        self._terminal = ShellTerminal()
         self._lock = threading.Lock()
         self._folder = tempfile.mkdtemp(prefix="swerex-")
 
@@ -256,7 +256,7 @@ def _ended() -> Failure:
 
 def main(idle_seconds: float) -> None:
     """Answer the requests of a door."""
-    commands, files, shells = Commands(), Files(), Shells(Shell)
+    commands, files, shells = Commands(), GuestFiles(), Shells(RuntimeShell)
     methods = [
         commands.execute,
         files.read_file,

@@ -21,7 +21,7 @@ MakeClient = Callable[[Callable[[bytes], None]], Client]
 """Makes a client from what sends it a serialized response."""
 
 
-class CallSocket(Peer):
+class CallSocketPeer(Peer):
     """One client: its hello, then its frames."""
 
     def __init__(self, connected: Connections, make_client: MakeClient, arounds: Sequence[Around]) -> None:
@@ -99,4 +99,4 @@ class CallSocket(Peer):
 
 def call_sockets(make_client: MakeClient, arounds: Sequence[Around]) -> SocketKind:
     """Return the kind of socket that carries calls."""
-    return SocketKind(".calls", lambda connected: CallSocket(connected, make_client, arounds))
+    return SocketKind(".calls", lambda connected: CallSocketPeer(connected, make_client, arounds))

@@ -47,7 +47,7 @@ class Calls:
 
     async def multiplex(self, requests: AsyncIterator[pb.MultiplexRequest], context: Context) -> None:
         """Carry all the calls of a client."""
-        outbox: Outbox[bytes] = Outbox()
+        outbox: ResponseOutbox[bytes] = ResponseOutbox()
         client = self.make_client(outbox.put)
         joins = asyncio.Event()
         writing = asyncio.create_task(_write_all(outbox, joins, context))
@@ -82,7 +82,7 @@ class Calls:
         first = await anext(stream, None)
         if first is None:
             raise InvalidArgument("the stream ended before its first frame: send start or attach")
-        follower = Follower(gives_credit=False)
+        follower = CallFollower(gives_credit=False)
         relay = Relay(self._own_routes(), follower, first.frame.call_id, counted=True)
         relay.open(first.frame, self._settings.deadline_grace_seconds)
         reading = asyncio.create_task(_forward_all(stream, relay, follower.input))
@@ -133,7 +133,7 @@ class Calls:
         return await request_agent(link, agent_pb2.ToAgent(call=fenced), self._settings.connect_timeout_seconds)
 
     async def _follow(self, first: pb.CallFrame, context: Context) -> None:
-        follower = Follower(gives_credit=True)
+        follower = CallFollower(gives_credit=True)
         relay = Relay(self._own_routes(), follower, first.call_id, counted=True)
         relay.open(first, self._settings.deadline_grace_seconds)
         try:
@@ -161,7 +161,7 @@ async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay
         relay.refuse(error)
 
 
-async def _write_all(outbox: Outbox[bytes], joins: asyncio.Event, context: Context) -> None:
+async def _write_all(outbox: ResponseOutbox[bytes], joins: asyncio.Event, context: Context) -> None:
     async for response in outbox:
         responses, size = [response], len(response)
         # Those that came while the last one was written: to write each alone is most of what it costs.
@@ -171,7 +171,7 @@ async def _write_all(outbox: Outbox[bytes], joins: asyncio.Event, context: Conte
         await context.write(join(responses) if len(responses) > 1 else response)
 
 
-class Outbox(Generic[Item]):
+class ResponseOutbox(Generic[Item]):
     """Responses on their way to one client, in order."""
 
     def __init__(self) -> None:
@@ -239,11 +239,11 @@ class InputWindow:
         self._room.set()
 
 
-class Follower:
+class CallFollower:
     """The caller of one call on a stream of its own."""
 
     def __init__(self, *, gives_credit: bool) -> None:
-        self._outbox: Outbox[tuple[Relay, bytes, int]] = Outbox()
+        self._outbox: ResponseOutbox[tuple[Relay, bytes, int]] = ResponseOutbox()
         self._gives_credit = gives_credit
         self.input = InputWindow()
 

@@ -17,7 +17,7 @@ from sandmesh.api.options.v1 import options_pb2
 from sandmesh.errors import MethodNotFound
 from sandmeshd.auth.principal import current_principal
 from sandmeshd.runtime.redaction import clear_secrets
-from sandmeshd.runtime.rpc.server import Registration
+from sandmeshd.runtime.rpc.server import ServiceRegistration
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Observer = Callable[[bytes], None]
@@ -36,7 +36,7 @@ def forwarded(
     channel: grpc.aio.Channel,
     observers: Mapping[str, Observer] = MappingProxyType({}),
     record: Record = lambda _, behaviour: behaviour,
-) -> Registration:
+) -> ServiceRegistration:
     """Offer a service's public methods over the channel to the service that owns them; requests are one message.
 
     `observers` receive the responses of methods, by name; `record` wraps what serves a method.
@@ -46,7 +46,7 @@ def forwarded(
         for method in service.methods
     }
     handler = grpc.method_handlers_generic_handler(service.full_name, methods)
-    return Registration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
+    return ServiceRegistration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 def _handler(

@@ -12,9 +12,9 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, MeshUnavailable, MethodNotFound, SandmeshError, to_detail
 from sandmesh.shared.wire_errors import from_rpc_error
 from sandmeshd.gateway.door.local_sockets import Connections, Peer, SocketContext, SocketKind, settled
-from sandmeshd.runtime.rpc.handlers import Handlers
+from sandmeshd.runtime.rpc.handlers import HandlerCollector
 from sandmeshd.runtime.rpc.interceptors import Around, nested, unexpected, within
-from sandmeshd.runtime.rpc.server import Registration
+from sandmeshd.runtime.rpc.server import ServiceRegistration
 
 Answer = Callable[[bytes, SocketContext], Awaitable[bytes]]
 
@@ -22,8 +22,8 @@ Answer = Callable[[bytes, SocketContext], Awaitable[bytes]]
 class Rpcs:
     """The unary RPCs of a server, each within its arounds; made at first use and kept."""
 
-    def __init__(self, services: Sequence[Registration], arounds: Sequence[Around]) -> None:
-        self._handlers = Handlers(services)
+    def __init__(self, services: Sequence[ServiceRegistration], arounds: Sequence[Around]) -> None:
+        self._handlers = HandlerCollector(services)
         self._around = nested(arounds)
         self._made: dict[str, Answer] = {}
 
@@ -64,7 +64,7 @@ class Rpcs:
         return answer
 
 
-class UnarySocket(Peer):
+class UnarySocketPeer(Peer):
     """One client: its hello, then its requests."""
 
     def __init__(self, connected: Connections, rpcs: Rpcs) -> None:
@@ -135,7 +135,7 @@ def _ending(*, changed: bool = False) -> MeshUnavailable:
     return MeshUnavailable("the gateway ends", changed=changed)
 
 
-def unary_sockets(services: Sequence[Registration], arounds: Sequence[Around]) -> SocketKind:
+def unary_sockets(services: Sequence[ServiceRegistration], arounds: Sequence[Around]) -> SocketKind:
     """Return the kind of socket that carries unary RPCs."""
     rpcs = Rpcs(services, arounds)
-    return SocketKind(".asks", lambda connected: UnarySocket(connected, rpcs))
+    return SocketKind(".asks", lambda connected: UnarySocketPeer(connected, rpcs))

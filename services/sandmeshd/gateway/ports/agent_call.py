@@ -13,7 +13,7 @@ from sandmeshd.gateway.calls.relay import Relay
 from sandmeshd.gateway.routes.routes import OwnedRoutes
 
 
-class Refused(Exception):
+class AgentRefused(Exception):
     """The agent's result says no: `number` is as in errno.h."""
 
     def __init__(self, message: str, number: int) -> None:
@@ -34,10 +34,10 @@ def start_frame(sandbox_id: str, tool: str, arguments: dict[str, Any], **envelop
     return pb.CallFrame(call_id=call_id, start=start)
 
 
-def refusal(result: pb.Result) -> Refused:
+def refusal(result: pb.Result) -> AgentRefused:
     """Read a result that says no."""
     number = _read_facts(result).get("errno")
-    return Refused(result.message, number if isinstance(number, int) else 0)
+    return AgentRefused(result.message, number if isinstance(number, int) else 0)
 
 
 def _read_facts(result: pb.Result) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _read_facts(result: pb.Result) -> dict[str, Any]:
     return cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}
 
 
-class _Answer:
+class _ShortCaller:
     """The caller of one short call."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ async def ask(routes: OwnedRoutes, seconds: float, frame: pb.CallFrame) -> dict[
         Refused: The agent's result says no.
     """
     frame.start.timeout.FromNanoseconds(int(seconds * 1e9))
-    answer = _Answer()
+    answer = _ShortCaller()
     relay = Relay(routes, answer, frame.call_id)
     relay.open(frame, seconds)
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
-from sandmeshd.gateway.ports.authority import Authority
+from sandmeshd.gateway.ports.authority import UrlAuthority
 from sandmeshd.gateway.ports.makers import Makers
 from sandmeshd.gateway.ports.servicer import PortServicer, Record, RecordedPorts
 from sandmeshd.gateway.ports.tokens import Signer
@@ -19,7 +19,7 @@ from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels
 from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import HttpListener
-from sandmeshd.runtime.rpc.server import Registration
+from sandmeshd.runtime.rpc.server import ServiceRegistration
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -32,8 +32,8 @@ async def open_ports(
     listener: HttpListener,
     holding: Holding,
     record: Record,
-    authority: Authority,
-) -> AsyncGenerator[Registration]:
+    authority: UrlAuthority,
+) -> AsyncGenerator[ServiceRegistration]:
     """Proxy HTTP to ports of sandboxes until the block ends. Yields the service that makes URLs.
 
     `holding` counts a sandbox as in use while a connection into it is open; `record` wraps what serves a method;
@@ -56,4 +56,4 @@ async def open_ports(
             stack.push_async_callback(proxy.close)
 
         listener.add(add)
-        yield Registration(name, lambda server: port_pb2_grpc.add_PortServiceServicer_to_server(service, server))
+        yield ServiceRegistration(name, lambda server: port_pb2_grpc.add_PortServiceServicer_to_server(service, server))

@@ -11,14 +11,14 @@ from sandmesh.errors import SandmeshError, Unauthenticated
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.principal import SERVICE, acting_for
 from sandmeshd.auth.token_cache import KnownTokens
-from sandmeshd.gateway.ports.tokens import Target
+from sandmeshd.gateway.ports.tokens import TokenTarget
 
 log = structlog.get_logger()
 
 _ENDLESS: Final = float("inf")
 
 
-class Authority:
+class UrlAuthority:
     """Count URLs against quotas, and know until when tokens are in force."""
 
     def __init__(self, quotas: quota_pb2_grpc.QuotaServiceAsyncStub, tokens: KnownTokens, timeout: float) -> None:
@@ -27,7 +27,7 @@ class Authority:
         self.tokens = tokens
         """The tokens in force."""
 
-    async def hold(self, target: Target) -> None:
+    async def hold(self, target: TokenTarget) -> None:
         """Count a URL until it ends.
 
         Raises:

@@ -11,8 +11,8 @@ from aiohttp.client_proto import ResponseHandler
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.auth.principal import ADMIN
-from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
-from sandmeshd.gateway.ports.tokens import Target
+from sandmeshd.gateway.ports.agent_call import AgentRefused, ask, start_frame
+from sandmeshd.gateway.ports.tokens import TokenTarget
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
 from sandmeshd.gateway.routes.routes import Routes
 
@@ -20,10 +20,10 @@ MOST_PER_PORT: Final = 100
 _CONNECT_SECONDS: Final = 15.0
 
 
-class Unreachable(aiohttp.ClientConnectionError):
+class PortUnreachable(aiohttp.ClientConnectionError):
     """No connection to the port: the sandbox or its mesh says why."""
 
-    def __init__(self, why: SandmeshError | Refused) -> None:
+    def __init__(self, why: SandmeshError | AgentRefused) -> None:
         super().__init__(str(why))
         self.why = why
 
@@ -35,11 +35,11 @@ class Tunnels(aiohttp.BaseConnector):
         super().__init__(limit=0, limit_per_host=MOST_PER_PORT)
         self._routes = routes
         self._grace = grace
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, TokenTarget] = {}
         self._holding = holding
         self._open_tunnels = open_tunnels
 
-    def host(self, target: Target) -> str:
+    def host(self, target: TokenTarget) -> str:
         """Return the host that stands for a target."""
         self._targets[target.exposure_id] = target
         return target.exposure_id
@@ -60,7 +60,7 @@ class Tunnels(aiohttp.BaseConnector):
         await self.connect_protocol(protocol, self._targets[req.url.host or ""])
         return protocol
 
-    async def connect_protocol(self, protocol: asyncio.Protocol, target: Target, viewer: str = "") -> Tunnel:
+    async def connect_protocol(self, protocol: asyncio.Protocol, target: TokenTarget, viewer: str = "") -> Tunnel:
         """Open a tunnel to a target, for a viewer if it is a desktop.
 
         Raises:
@@ -74,15 +74,15 @@ class Tunnels(aiohttp.BaseConnector):
         try:
             tunnel.open(self._routes.of(ADMIN), target, self._grace, viewer)
             await tunnel.connected
-        except (SandmeshError, Refused) as why:
+        except (SandmeshError, AgentRefused) as why:
             tunnel.close()
-            raise Unreachable(why) from None
+            raise PortUnreachable(why) from None
         except BaseException:
             tunnel.close()
             raise
         return tunnel
 
-    async def ask(self, target: Target, tool: str, arguments: dict[str, str]) -> dict[str, Any]:
+    async def ask(self, target: TokenTarget, tool: str, arguments: dict[str, str]) -> dict[str, Any]:
         """Ask the agent of a target.
 
         Raises:
@@ -90,8 +90,8 @@ class Tunnels(aiohttp.BaseConnector):
         """
         try:
             return await ask(self._routes.of(ADMIN), self._grace, start_frame(target.sandbox_id, tool, arguments))
-        except (SandmeshError, Refused) as why:
-            raise Unreachable(why) from None
+        except (SandmeshError, AgentRefused) as why:
+            raise PortUnreachable(why) from None
 
 
 def open_session(tunnels: aiohttp.BaseConnector) -> aiohttp.ClientSession:

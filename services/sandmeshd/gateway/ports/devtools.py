@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from sandmeshd.gateway.ports import pages
-from sandmeshd.gateway.ports.headers import Place
+from sandmeshd.gateway.ports.headers import PortOrigin
 from sandmeshd.runtime.http.headers import end_to_end
 from sandmeshd.runtime.http.websockets import carry_websocket
 
@@ -26,7 +26,7 @@ _VERSION: Final = "/json/version"
 
 
 async def carry_devtools(
-    session: aiohttp.ClientSession, request: web.Request, place: Place, url: URL
+    session: aiohttp.ClientSession, request: web.Request, place: PortOrigin, url: URL
 ) -> web.StreamResponse:
     """Carry a request to the browser at `url`. A WebSocket at the root is the browser's own."""
     headers = end_to_end(request.headers)
@@ -87,7 +87,7 @@ def _parse(body: bytes) -> Any:
         return body.decode("utf-8", "replace")
 
 
-def _websocket_base(request: web.Request, place: Place) -> str:
+def _websocket_base(request: web.Request, place: PortOrigin) -> str:
     """Return the address below which the client reaches WebSockets, also behind a proxy that speaks TLS for us."""
     secure = request.headers.get("X-Forwarded-Proto", request.scheme) == "https"
     return f"{'wss' if secure else 'ws'}://{request.host}{place.prefix}"

@@ -27,7 +27,7 @@ _NOT_IN_URLS: Final = dict.fromkeys(map(ord, "\t\n\r"))
 
 
 @dataclass(frozen=True)
-class Place:
+class PortOrigin:
     """Where a port is for clients: its origin (http://host:port) and the path before everything, empty or /p/TOKEN."""
 
     origin: str
@@ -42,7 +42,7 @@ class Place:
         return f"localhost:{self.port}"
 
 
-def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
+def for_server(request: web.BaseRequest, place: PortOrigin) -> CIMultiDict[str]:
     """Return a request's headers as the server inside gets them."""
     headers = end_to_end(request.headers)
     headers.popall(PORT_HEADER, None)
@@ -68,7 +68,7 @@ def _drop_console(headers: CIMultiDict[str]) -> None:
             headers.add("Cookie", ";".join(pairs).strip())
 
 
-def for_client(headers: CIMultiDictProxy[str], place: Place) -> CIMultiDict[str]:
+def for_client(headers: CIMultiDictProxy[str], place: PortOrigin) -> CIMultiDict[str]:
     """Return a response's headers as the client gets them: places, cookies and effects are below the port's own."""
     found = end_to_end(headers)
     if place.prefix or place.relayed:
@@ -83,7 +83,7 @@ def for_client(headers: CIMultiDictProxy[str], place: Place) -> CIMultiDict[str]
     return found
 
 
-def _moved(where: str, place: Place) -> str:
+def _moved(where: str, place: PortOrigin) -> str:
     try:
         parts = urlsplit(where)
         inside = parts.hostname in _LOCAL and parts.port == place.port
@@ -98,7 +98,7 @@ def _moved(where: str, place: Place) -> str:
     return f"{place.origin if parts.netloc else ''}{place.prefix}{rest or '/'}"
 
 
-def _cookie(cookie: str, place: Place) -> str:
+def _cookie(cookie: str, place: PortOrigin) -> str:
     """Keep a cookie to its port: the domain is the client's affair, and a path is below the prefix.
 
     Attributes are read as browsers do, by https://www.rfc-editor.org/rfc/rfc6265#section-5.2: the last path counts, and

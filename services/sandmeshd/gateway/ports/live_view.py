@@ -20,7 +20,7 @@ from sandmesh.api.port.v1 import port_pb2
 from sandmeshd.contracts import novnc
 from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.client import Tunnels
-from sandmeshd.gateway.ports.tokens import Target
+from sandmeshd.gateway.ports.tokens import TokenTarget
 
 VIEWS: Final[Mapping[int, str]] = {
     port_pb2.EXPOSURE_KIND_DESKTOP: "desktop",
@@ -60,7 +60,7 @@ _MOST_WAITING: Final = 16
 _HEARTBEAT_SECONDS: Final = 30.0
 
 
-async def carry_view(tunnels: Tunnels, request: web.Request, target: Target, path: str) -> web.StreamResponse:
+async def carry_view(tunnels: Tunnels, request: web.Request, target: TokenTarget, path: str) -> web.StreamResponse:
     """Answer a request for the page of a view, or carry its WebSocket to what draws it.
 
     Raises:
@@ -92,7 +92,7 @@ def _files() -> dict[str, bytes]:
     return found
 
 
-async def _control(tunnels: Tunnels, request: web.Request, target: Target, viewer: str) -> web.Response:
+async def _control(tunnels: Tunnels, request: web.Request, target: TokenTarget, viewer: str) -> web.Response:
     action = (await request.content.read(32)).decode("ascii", "replace")
     if action not in _ACTIONS:
         return web.Response(status=400, text=f"an action is one of {', '.join(sorted(_ACTIONS))}")
@@ -147,7 +147,9 @@ class _Picture(asyncio.Protocol):
             await self._writable.wait()
 
 
-async def _carry_picture(tunnels: Tunnels, request: web.Request, target: Target, viewer: str) -> web.StreamResponse:
+async def _carry_picture(
+    tunnels: Tunnels, request: web.Request, target: TokenTarget, viewer: str
+) -> web.StreamResponse:
     picture = _Picture()
     tunnel = await tunnels.connect_protocol(picture, target, viewer)
     try:

@@ -7,7 +7,7 @@ from typing import Final
 from sandmeshd.auth.principal import ADMIN, user_of
 from sandmeshd.auth.token_cache import KnownTokens
 from sandmeshd.gateway.ports.agent_call import ask, start_frame
-from sandmeshd.gateway.ports.tokens import Target
+from sandmeshd.gateway.ports.tokens import TokenTarget
 from sandmeshd.gateway.ports.tunnel import OpenTunnels
 from sandmeshd.gateway.routes.routes import Routes
 
@@ -26,7 +26,7 @@ class Makers:
         """The token and the owner of each URL, by exposure."""
         tokens.on_revoked.append(self._revoked)
 
-    async def owner(self, target: Target) -> str:
+    async def owner(self, target: TokenTarget) -> str:
         """Return the owner of the sandbox that a URL leads to, where the token that it was made with is in force.
 
         Raises:

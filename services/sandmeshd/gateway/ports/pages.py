@@ -8,7 +8,7 @@ from html import escape
 from aiohttp import web
 
 from sandmesh.errors import LeaseLost, NotFound, SandboxLost, SandmeshError, Unauthenticated
-from sandmeshd.gateway.ports.agent_call import Refused
+from sandmeshd.gateway.ports.agent_call import AgentRefused
 from sandmeshd.runtime.http import PAGE_HEADER
 
 _PAGE = """<!doctype html><html lang=en><meta charset=utf-8><meta name=robots content=noindex>
@@ -43,9 +43,9 @@ def busy(why: str, retry_after: int) -> web.Response:
     return response
 
 
-def unreachable(why: SandmeshError | Refused, port: int, watched: str | None = None) -> web.Response:
+def unreachable(why: SandmeshError | AgentRefused, port: int, watched: str | None = None) -> web.Response:
     """Return the page that says why a port cannot be reached, or the desktop, browser or phone that is `watched`."""
-    if isinstance(why, Refused) and why.number == errno.ENOENT:
+    if isinstance(why, AgentRefused) and why.number == errno.ENOENT:
         return ended()
     if isinstance(why, NotFound | LeaseLost | Unauthenticated):
         return ended()
@@ -55,7 +55,7 @@ def unreachable(why: SandmeshError | Refused, port: int, watched: str | None = N
         else:
             text = f"Its {watched} was shown here. Ask whoever sent the link for one to a new sandbox."
         return page(404, "The sandbox has ended", text)
-    if isinstance(why, Refused):
+    if isinstance(why, AgentRefused):
         text = (
             f"Nothing answers on port {port} of the sandbox ({why}). Start the server there, listening at 127.0.0.1 or "
             "0.0.0.0, and load this page again."

@@ -14,13 +14,13 @@ from yarl import URL
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.errors import MeshUnavailable, SandmeshError
 from sandmeshd.gateway.ports import pages
-from sandmeshd.gateway.ports.agent_call import Refused
-from sandmeshd.gateway.ports.client import MOST_PER_PORT, Tunnels, Unreachable, open_session
+from sandmeshd.gateway.ports.agent_call import AgentRefused
+from sandmeshd.gateway.ports.client import MOST_PER_PORT, PortUnreachable, Tunnels, open_session
 from sandmeshd.gateway.ports.devtools import carry_devtools, check_final
-from sandmeshd.gateway.ports.headers import Place, for_client, for_server
+from sandmeshd.gateway.ports.headers import PortOrigin, for_client, for_server
 from sandmeshd.gateway.ports.live_view import SHOWN, VIEWS, carry_view
 from sandmeshd.gateway.ports.makers import Makers
-from sandmeshd.gateway.ports.tokens import Signer, Target
+from sandmeshd.gateway.ports.tokens import Signer, TokenTarget
 from sandmeshd.gateway.ports.tunnel import Tunnel
 from sandmeshd.runtime.http import EXPOSED_PORT, PORT_HEADER
 from sandmeshd.runtime.http.websockets import carry_websocket
@@ -99,7 +99,7 @@ class Proxy:
             return pages.ended()
         try:
             owner = await self._makers.owner(target) or ADMINISTRATORS
-        except (SandmeshError, Refused) as why:
+        except (SandmeshError, AgentRefused) as why:
             return pages.unreachable(why, target.port, SHOWN.get(target.kind))
         try:
             await self._slots.acquire(owner)
@@ -107,25 +107,27 @@ class Proxy:
             return pages.busy(error.message, round(error.retry_after or 1))
         try:
             return await self._reach(request, target, prefix, path)
-        except (SandmeshError, Refused) as why:
+        except (SandmeshError, AgentRefused) as why:
             return pages.unreachable(why, target.port, SHOWN.get(target.kind))
         finally:
             self._slots.give(owner)
 
-    async def _reach(self, request: web.Request, target: Target, prefix: str, path: str) -> web.StreamResponse:
+    async def _reach(self, request: web.Request, target: TokenTarget, prefix: str, path: str) -> web.StreamResponse:
         relayed = PORT_HEADER in request.headers
-        place = Place(f"{_scheme(request)}://{request.host}", prefix, target.port, relayed)
+        place = PortOrigin(f"{_scheme(request)}://{request.host}", prefix, target.port, relayed)
         url = URL(f"http://{self._tunnels.host(target)}{path}", encoded=True)
         try:
             return await self._answer(request, target, place, url)
-        except Unreachable as error:
+        except PortUnreachable as error:
             return pages.unreachable(error.why, target.port, SHOWN.get(target.kind))
         except aiohttp.ConnectionTimeoutError:
             return pages.busy(f"the port's {MOST_PER_PORT} connections are in use", _WAIT_SECONDS)
         except aiohttp.ClientError as error:
             return pages.page(502, "The server broke off", f"What listens on the port gave no whole answer: {error}")
 
-    async def _answer(self, request: web.Request, target: Target, place: Place, url: URL) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, target: TokenTarget, place: PortOrigin, url: URL
+    ) -> web.StreamResponse:
         if target.kind == port_pb2.EXPOSURE_KIND_DEVTOOLS:
             return await carry_devtools(self._session, request, place, url)
         if target.kind in VIEWS:
@@ -134,7 +136,7 @@ class Proxy:
             return await carry_websocket(self._session, request, for_server(request, place), url)
         return await self._request(request, place, url)
 
-    async def _request(self, request: web.Request, place: Place, url: URL) -> web.StreamResponse:
+    async def _request(self, request: web.Request, place: PortOrigin, url: URL) -> web.StreamResponse:
         body = request.content.iter_any() if request.body_exists else None
         async with self._session.request(
             request.method, url, headers=for_server(request, place), data=body, allow_redirects=False

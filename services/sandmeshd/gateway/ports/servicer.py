@@ -14,9 +14,9 @@ from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.api.port.v1 import port_pb2_grpc
 from sandmesh.errors import CapabilityMissing, InvalidArgument, SandmeshError, TooLarge
 from sandmeshd.auth.principal import Principal, current_principal
-from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
-from sandmeshd.gateway.ports.authority import Authority
-from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
+from sandmeshd.gateway.ports.agent_call import AgentRefused, ask, start_frame
+from sandmeshd.gateway.ports.authority import UrlAuthority
+from sandmeshd.gateway.ports.tokens import Signer, TokenTarget, new_exposure
 from sandmeshd.gateway.ports.tunnel import OpenTunnels
 from sandmeshd.gateway.routes.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
@@ -50,7 +50,7 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         signer: Signer,
         listener: HttpListener,
         open_tunnels: OpenTunnels,
-        authority: Authority,
+        authority: UrlAuthority,
     ) -> None:
         self._authority = authority
         self._settings = settings
@@ -67,7 +67,7 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
             raise InvalidArgument(f"ttl is 1 second to 30 days, not {seconds:g} s")
         token_id = current_principal().token_id
         expires = min(int(time.time() + seconds) + 1, await self._authority.expiry(token_id))
-        target = Target(request.sandbox_id, new_exposure(), request.port, int(expires), request.kind)
+        target = TokenTarget(request.sandbox_id, new_exposure(), request.port, int(expires), request.kind)
         exposed = await self._describe(target)
         arguments = {"exposure_id": target.exposure_id, "port": target.port, "expires": target.expires, **kind}
         if token_id:
@@ -77,7 +77,7 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         await self._authority.hold(target)
         try:
             await self._ask(request.sandbox_id, "ports.expose", arguments, request.fencing_token)
-        except (Refused, SandmeshError) as error:
+        except (AgentRefused, SandmeshError) as error:
             await self._authority.release(target.sandbox_id, target.exposure_id)
             if isinstance(error, SandmeshError):
                 raise
@@ -111,7 +111,7 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         self._open_tunnels.abort(exposure_id)
         await self._authority.release(sandbox_id, exposure_id)
 
-    async def _describe(self, target: Target, connections: int = 0, *, shown: bool = True) -> pb.ExposedPort:
+    async def _describe(self, target: TokenTarget, connections: int = 0, *, shown: bool = True) -> pb.ExposedPort:
         exposed = pb.ExposedPort(
             exposure_id=target.exposure_id, port=target.port, connections=connections, kind=target.kind
         )
@@ -138,9 +138,9 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         return await ask(self._routes.of(current_principal()), self._settings.connect_timeout_seconds, frame)
 
 
-def _target(sandbox_id: str, exposure: dict[str, Any]) -> Target:
+def _target(sandbox_id: str, exposure: dict[str, Any]) -> TokenTarget:
     kind = _KINDS.get(exposure.get("kind", ""), pb.EXPOSURE_KIND_UNSPECIFIED)
-    return Target(sandbox_id, exposure["exposure_id"], exposure["port"], exposure["expires"], kind)
+    return TokenTarget(sandbox_id, exposure["exposure_id"], exposure["port"], exposure["expires"], kind)
 
 
 def _may_use(principal: Principal, token_id: str) -> bool:

@@ -28,7 +28,7 @@ _PURPOSE: Final = b"sandmesh port url\0"
 
 
 @dataclass(frozen=True)
-class Target:
+class TokenTarget:
     """What a token stands for."""
 
     sandbox_id: str
@@ -44,7 +44,7 @@ class Signer:
     def __init__(self, secret: SecretStr) -> None:
         self._key = hashlib.sha256(_PURPOSE + secret.get_secret_value().encode()).digest()
 
-    def sign(self, target: Target) -> str:
+    def sign(self, target: TokenTarget) -> str:
         """Make the token of a target.
 
         Raises:
@@ -57,7 +57,7 @@ class Signer:
             raise InvalidArgument(f"{target.sandbox_id} is no id that can be part of a URL's token")
         return body + self._signature(body)
 
-    def read(self, token: str) -> Target | None:
+    def read(self, token: str) -> TokenTarget | None:
         """Return the target of a token, None where it was not signed here or has expired."""
         body, signature = token[:-_SIGNATURE], token[-_SIGNATURE:]
         if not token.isascii() or not hmac.compare_digest(self._signature(body), signature):
@@ -65,7 +65,7 @@ class Signer:
         names, port, expires = body[: -_PORT - _EXPIRY], body[-_PORT - _EXPIRY : -_EXPIRY], body[-_EXPIRY:]
         number = _read(port)
         kind = cast("port_pb2.ExposureKind.ValueType", number >> _KIND_SHIFT)
-        target = Target(
+        target = TokenTarget(
             _PREFIX + names[:-_EXPOSURE], names[-_EXPOSURE:], number % (1 << _KIND_SHIFT), _read(expires), kind
         )
         return target if target.expires > time.time() else None

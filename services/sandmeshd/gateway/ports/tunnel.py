@@ -16,7 +16,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, from_detail
 from sandmeshd.gateway.calls.relay import Relay
 from sandmeshd.gateway.ports.agent_call import read_batch, refusal, start_frame
-from sandmeshd.gateway.ports.tokens import Target
+from sandmeshd.gateway.ports.tokens import TokenTarget
 from sandmeshd.gateway.routes.routes import OwnedRoutes
 
 WINDOW: Final = 256 << 10
@@ -63,7 +63,7 @@ class Tunnel(asyncio.Transport):
         self._held: list[tuple[bytes, int, bool]] = []
         self._sent = _SentInput()
 
-    def open(self, routes: OwnedRoutes, target: Target, grace: float, viewer: str = "") -> None:
+    def open(self, routes: OwnedRoutes, target: TokenTarget, grace: float, viewer: str = "") -> None:
         """Start the call, for a viewer of a desktop if there is one; `connected` tells whether the port answers."""
         frame = start_frame(
             target.sandbox_id,

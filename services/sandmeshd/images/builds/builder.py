@@ -15,15 +15,15 @@ from sandmesh.errors import InvalidArgument, SandmeshError, TemplateBuildFailed
 from sandmeshd.images.builds.context import Context
 from sandmeshd.images.builds.folders import build_folder, cache_folder
 from sandmeshd.images.builds.layer_file import LayerFile
-from sandmeshd.images.builds.options import BuildOptions, Report, Totals
+from sandmeshd.images.builds.options import ImageBuildOptions, Report, Totals
 from sandmeshd.images.builds.plans import Plan, plan_copy, plan_run
-from sandmeshd.images.builds.runner import Outcome, Runner, Step
+from sandmeshd.images.builds.runner import ImageStep, Runner, StepOutcome
 from sandmeshd.images.builds.stages import Stage, read_stages
 from sandmeshd.images.builds.state import State, check_known
-from sandmeshd.images.dockerfile import Instruction, parse_dockerfile
+from sandmeshd.images.dockerfile import ParsedInstruction, parse_dockerfile
 from sandmeshd.images.extension import NewLayer
-from sandmeshd.images.image import Image
-from sandmeshd.images.progress import Progress
+from sandmeshd.images.image import PulledImage
+from sandmeshd.images.progress import PullProgress
 from sandmeshd.images.pull import platform
 from sandmeshd.images.reference import STEPS
 from sandmeshd.images.store import ImageStore
@@ -38,25 +38,25 @@ _STEPS: Final = frozenset({"RUN", "COPY", "ADD"})
 
 
 @dataclass
-class _Made:
+class _BuiltStage:
     """A stage as far as it is built."""
 
-    image: Image | None
+    image: PulledImage | None
     """Has the files; None where there is none yet. The configuration is the state's."""
     state: State
 
 
 @dataclass
-class Builder:
+class DockerfileBuilder:
     """Builds one image."""
 
     store: ImageStore
     runner: Runner
-    options: BuildOptions
+    options: ImageBuildOptions
     report: Report
     totals: Totals = field(default_factory=Totals)
 
-    async def build(self, name: str) -> Image:
+    async def build(self, name: str) -> PulledImage:
         """Build the image, and give it a name.
 
         Raises:
@@ -77,7 +77,9 @@ class Builder:
 class _Build:
     """A build that runs."""
 
-    def __init__(self, builder: Builder, folder: Path, held: AsyncExitStack, instructions: list[Instruction]) -> None:
+    def __init__(
+        self, builder: DockerfileBuilder, folder: Path, held: AsyncExitStack, instructions: list[ParsedInstruction]
+    ) -> None:
         self._builder = builder
         self._options = builder.options
         self._store = builder.store
@@ -86,7 +88,7 @@ class _Build:
         self._folder = folder
         self._held = held
         self._stages = read_stages(instructions)
-        self._made: dict[int, _Made] = {}
+        self._made: dict[int, _BuiltStage] = {}
         self._used: set[str] = set()
         self._globals = self._read_globals()
 
@@ -103,7 +105,7 @@ class _Build:
         self._used |= state.used
         return state.arguments
 
-    async def build_last(self) -> _Made:
+    async def build_last(self) -> _BuiltStage:
         """Build the stage that is the image, with those that it needs."""
         target = self._options.target
         stage = self._stages.find(target) if target else self._stages.stages[-1]
@@ -117,7 +119,7 @@ class _Build:
         for name in sorted(set(self._options.arguments) - self._used):
             self._report.line(f"warning: no ARG of these stages names {name}: --build-arg {name} has no effect")
 
-    async def _build(self, stage: Stage) -> _Made:
+    async def _build(self, stage: Stage) -> _BuiltStage:
         """Build a stage, once."""
         if stage.number in self._made:
             return self._made[stage.number]
@@ -133,7 +135,7 @@ class _Build:
         self._made[stage.number] = made
         return made
 
-    async def _start(self, stage: Stage) -> _Made:
+    async def _start(self, stage: Stage) -> _BuiltStage:
         one = stage.start
         globals_only = State(config={}, arguments=dict(self._globals))
         for flag in one.flags:
@@ -148,23 +150,23 @@ class _Build:
         if other is not None:
             made = await self._build(other)
             config = json.loads(json.dumps(made.state.config))
-            return _Made(made.image, self._state(config))
+            return _BuiltStage(made.image, self._state(config))
         if name == _SCRATCH:
-            return _Made(None, self._state(self._store.extension.read_config(None)))
+            return _BuiltStage(None, self._state(self._store.extension.read_config(None)))
         image = await self._pull(one, name)
         config = self._store.extension.read_config(image)
         state = self._state(config)
         if state.process.get("OnBuild"):
             raise one.refuse("the image has triggers (ONBUILD), which are not supported: name the one that it is of")
-        return _Made(image, state)
+        return _BuiltStage(image, state)
 
     def _state(self, config: dict[str, Any]) -> State:
         return State(config=config, overrides=self._options.arguments, globals=self._globals)
 
-    async def _pull(self, one: Instruction, name: str) -> Image:
+    async def _pull(self, one: ParsedInstruction, name: str) -> PulledImage:
         """Return an image, which stays as long as the build runs."""
 
-        def note(progress: Progress) -> None:
+        def note(progress: PullProgress) -> None:
             if progress.message not in said:
                 said.add(progress.message)
                 self._report.line(f"{name}: {progress.message}")
@@ -176,11 +178,11 @@ class _Build:
         except SandmeshError as error:
             raise type(error)(f"line {one.line} of the Dockerfile: {error.message}", error.facts) from None
 
-    def _hold(self, image: Image) -> Image:
+    def _hold(self, image: PulledImage) -> PulledImage:
         self._held.callback(os.close, self._store.hold(image))
         return image
 
-    async def find(self, one: Instruction, name: str) -> Image | Context:
+    async def find(self, one: ParsedInstruction, name: str) -> PulledImage | Context:
         """Return what a name leads to: see `Others`."""
         before = next(stage.number for stage in self._stages.stages if one in (*stage.instructions, stage.start))
         stage = self._stages.find(name, before)
@@ -195,7 +197,7 @@ class _Build:
             raise one.refuse(f"the stage {name} comes later")
         return await self._pull(one, name)
 
-    async def _step(self, stage: Stage, one: Instruction, made: _Made) -> None:
+    async def _step(self, stage: Stage, one: ParsedInstruction, made: _BuiltStage) -> None:
         self._totals.steps += 1
         folder = self._folder / str(self._totals.steps)
         folder.mkdir()
@@ -204,7 +206,7 @@ class _Build:
         shown = " ".join((one.name, *one.flags, one.text.partition("\n")[0]))
         await self._carry_out(plan, made, folder, (stage, one, shown))
 
-    async def _make_directories(self, stage: Stage, made: _Made) -> None:
+    async def _make_directories(self, stage: Stage, made: _BuiltStage) -> None:
         """Make what WORKDIR named, where no step comes after it."""
         self._totals.steps += 1
         folder = self._folder / f"{stage.number}-directories"
@@ -212,7 +214,9 @@ class _Build:
         one = next(each for each in reversed(stage.instructions) if each.name == "WORKDIR")
         await self._carry_out(Plan(identity={}), made, folder, (stage, one, f"WORKDIR {one.text}"))
 
-    async def _carry_out(self, plan: Plan, made: _Made, folder: Path, what: tuple[Stage, Instruction, str]) -> None:
+    async def _carry_out(
+        self, plan: Plan, made: _BuiltStage, folder: Path, what: tuple[Stage, ParsedInstruction, str]
+    ) -> None:
         stage, one, shown = what
         place = f"{stage.name or stage.number}:{one.line}"
         key = self._key(plan, made)
@@ -228,12 +232,12 @@ class _Build:
         made.image = self._hold(found)
         made.state.directories.clear()
 
-    def _key(self, plan: Plan, made: _Made) -> str:
+    def _key(self, plan: Plan, made: _BuiltStage) -> str:
         base = self._store.extension.diff_ids(made.image)
         facts = [_BUILDER, base, made.state.directories, plan.identity]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
-    async def _run(self, plan: Plan, made: _Made, folder: Path, one: Instruction) -> NewLayer | None:
+    async def _run(self, plan: Plan, made: _BuiltStage, folder: Path, one: ParsedInstruction) -> NewLayer | None:
         """Carry out a step; return what it changed."""
         tail = _Tail(self._report)
         place = folder / "step"
@@ -255,8 +259,8 @@ class _Build:
             return layer.finish()
 
 
-def _step_of(plan: Plan, made: _Made, caches: tuple[Path, ...]) -> Step:
-    return Step(
+def _step_of(plan: Plan, made: _BuiltStage, caches: tuple[Path, ...]) -> ImageStep:
+    return ImageStep(
         layers=made.image.layers if made.image else (),
         directories=tuple(made.state.directories),
         copy=plan.copy,
@@ -268,7 +272,7 @@ def _step_of(plan: Plan, made: _Made, caches: tuple[Path, ...]) -> Step:
     )
 
 
-def _failed(one: Instruction, outcome: Outcome, tail: _Tail) -> TemplateBuildFailed:
+def _failed(one: ParsedInstruction, outcome: StepOutcome, tail: _Tail) -> TemplateBuildFailed:
     detail = "\n".join([*tail.lines, *outcome.refused])
     shown = " ".join((one.name, *one.flags, one.text.partition("\n")[0]))[:120]
     message = f"line {one.line} of the Dockerfile, {shown}: the command ended with code {outcome.code}"

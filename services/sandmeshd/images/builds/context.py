@@ -14,7 +14,7 @@ from sandmeshd.images.builds.ignore import DockerIgnore
 
 
 @dataclass(frozen=True)
-class Files:
+class ContextFiles:
     """The tar of what a step takes; its digest does not depend on owners and times."""
 
     path: Path
@@ -30,7 +30,7 @@ class Context:
     directory: Path
     ignore: DockerIgnore = field(default_factory=DockerIgnore)
 
-    def spool(self, patterns: Sequence[str], target: Path) -> Files:
+    def spool(self, patterns: Sequence[str], target: Path) -> ContextFiles:
         """Write the tar of what patterns match.
 
         Raises:
@@ -40,12 +40,12 @@ class Context:
         root = str(self.directory)
         try:
             paths = found_sources(root, patterns, self.ignore)
-            return Files(target, _write(target, source_pieces(root, paths, self.ignore)), len(paths))
+            return ContextFiles(target, _write(target, source_pieces(root, paths, self.ignore)), len(paths))
         except SourceMissing as missing:
             raise InvalidArgument(str(missing)) from None
 
 
-def spool_texts(texts: Mapping[str, str], target: Path) -> Files:
+def spool_texts(texts: Mapping[str, str], target: Path) -> ContextFiles:
     """Write the tar of files with these texts, by name."""
 
     def pieces() -> Iterator[bytes]:
@@ -57,7 +57,7 @@ def spool_texts(texts: Mapping[str, str], target: Path) -> Files:
             yield data + bytes(-len(data) % tarfile.BLOCKSIZE)
         yield bytes(2 * tarfile.BLOCKSIZE)
 
-    return Files(target, _write(target, pieces()), len(texts))
+    return ContextFiles(target, _write(target, pieces()), len(texts))
 
 
 def _write(target: Path, pieces: Iterator[bytes]) -> str:

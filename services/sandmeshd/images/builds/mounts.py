@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandmeshd.images.builds.state import State
-from sandmeshd.images.dockerfile import Instruction
+from sandmeshd.images.dockerfile import ParsedInstruction
 
 _NAMES: Final[Mapping[str, frozenset[str]]] = {
     "bind": frozenset({"target", "source", "from", "readonly"}),
@@ -22,12 +22,12 @@ _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "b": 1, "": 1}
 
 
 @dataclass(frozen=True)
-class Mount:
+class BuildMount:
     """One mount."""
 
     kind: str
     values: Mapping[str, str]
-    one: Instruction
+    one: ParsedInstruction
 
     def text(self, name: str, default: str = "") -> str:
         """Return a value."""
@@ -61,7 +61,7 @@ class Mount:
         return {"uid": self.number("uid", 0), "gid": self.number("gid", 0), "mode": mode}
 
 
-def read_mount(one: Instruction, state: State, text: str) -> Mount:
+def read_mount(one: ParsedInstruction, state: State, text: str) -> BuildMount:
     """Read what follows `--mount=`.
 
     Raises:
@@ -86,4 +86,4 @@ def read_mount(one: Instruction, state: State, text: str) -> Mount:
         values["target"] = state.place(values["target"]).rstrip("/") or "/"
     if values.get("target") == "/":
         raise one.refuse("the target of a mount cannot be /")
-    return Mount(kind, values, one)
+    return BuildMount(kind, values, one)

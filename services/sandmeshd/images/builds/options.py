@@ -9,14 +9,14 @@ from sandmeshd.images.builds.context import Context
 
 
 @dataclass(frozen=True)
-class Secret:
+class MountedSecret:
     """A secret that commands may see: in a file, or as a variable."""
 
     value: str
 
 
 @dataclass(frozen=True)
-class BuildOptions:
+class ImageBuildOptions:
     """A build."""
 
     dockerfile: bytes
@@ -24,7 +24,7 @@ class BuildOptions:
     contexts: Mapping[str, Context] = field(default_factory=dict[str, Context])
     """Other directories, by the names that `--from` has."""
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
-    secrets: Mapping[str, Secret] = field(default_factory=dict[str, Secret])
+    secrets: Mapping[str, MountedSecret] = field(default_factory=dict[str, MountedSecret])
     network: tuple[str, ...] = ("packages",)
     """What commands may reach, as a sandbox's grant has it; empty: nothing."""
     target: str = ""

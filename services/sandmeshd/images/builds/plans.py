@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.images.builds.context import Context, Files, spool_texts
-from sandmeshd.images.builds.mounts import Mount, read_mount
-from sandmeshd.images.builds.options import BuildOptions
+from sandmeshd.images.builds.context import Context, ContextFiles, spool_texts
+from sandmeshd.images.builds.mounts import BuildMount, read_mount
+from sandmeshd.images.builds.options import ImageBuildOptions
 from sandmeshd.images.builds.state import State
-from sandmeshd.images.dockerfile import Instruction
-from sandmeshd.images.image import Image
+from sandmeshd.images.dockerfile import ParsedInstruction
+from sandmeshd.images.image import PulledImage
 
 _PLACE: Final = "/run/agent"
 """Where a step has what its image lacks."""
@@ -28,7 +28,7 @@ class Plan:
     """What its result depends on, beside the image that it changes."""
     copy: Mapping[str, Any] | None = None
     command: Mapping[str, Any] | None = None
-    images: tuple[Image, ...] = ()
+    images: tuple[PulledImage, ...] = ()
     caches: tuple[tuple[str, bool], ...] = ()
     """Names of caches, and whether each is for this step only."""
     network: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Plan:
 class Others(Protocol):
     """What `from` names: other stages, images and directories."""
 
-    async def find(self, one: Instruction, name: str) -> Image | Context:
+    async def find(self, one: ParsedInstruction, name: str) -> PulledImage | Context:
         """Return what a name leads to; a stage is built first.
 
         Raises:
@@ -51,12 +51,12 @@ class Others(Protocol):
 class _Run:
     """One RUN on its way."""
 
-    one: Instruction
+    one: ParsedInstruction
     state: State
-    options: BuildOptions
+    options: ImageBuildOptions
     others: Others
     mounts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    images: list[Image] = field(default_factory=list[Image])
+    images: list[PulledImage] = field(default_factory=list[PulledImage])
     caches: list[tuple[str, bool]] = field(default_factory=list[tuple[str, bool]])
     environment: dict[str, str] = field(default_factory=dict[str, str])
     known: list[Any] = field(default_factory=list[Any])
@@ -64,7 +64,7 @@ class _Run:
     patterns: list[str] = field(default_factory=list[str])
     """What is taken of the build's directory."""
 
-    async def add(self, mount: Mount) -> None:
+    async def add(self, mount: BuildMount) -> None:
         """Add a mount."""
         match mount.kind:
             case "cache":
@@ -76,13 +76,13 @@ class _Run:
             case _:
                 await self._add_bind(mount)
 
-    def _add_cache(self, mount: Mount) -> None:
+    def _add_cache(self, mount: BuildMount) -> None:
         source = f"{_PLACE}/caches/{len(self.caches)}"
         self.caches.append((mount.text("id", mount.text("target")), mount.text("sharing") == "locked"))
         values = {"source": source, "target": mount.text("target"), "writable": True}
         self.mounts.append({"kind": "cache", **values, **mount.owned})
 
-    def _add_secret(self, mount: Mount) -> None:
+    def _add_secret(self, mount: BuildMount) -> None:
         name = mount.text("id") or posixpath.basename(mount.text("target"))
         secret = self.options.secrets.get(name)
         if secret is None:
@@ -95,12 +95,12 @@ class _Run:
             target = mount.text("target", f"/run/secrets/{name}")
             self.mounts.append({"kind": "secret", "target": target, "value": secret.value, **mount.owned})
 
-    async def _add_bind(self, mount: Mount) -> None:
+    async def _add_bind(self, mount: BuildMount) -> None:
         source = mount.text("source", "/").lstrip("/")
-        found: Image | Context = self.options.context
+        found: PulledImage | Context = self.options.context
         if "from" in mount.values:
             found = await self.others.find(mount.one, mount.text("from"))
-        if isinstance(found, Image):
+        if isinstance(found, PulledImage):
             place = f"{_PLACE}/images/{len(self.images)}/{source}".rstrip("/")
             self.images.append(found)
             self.known.append(found.digest)
@@ -112,7 +112,9 @@ class _Run:
         self.mounts.append({"kind": "bind", "source": place, "target": mount.text("target"), "writable": False})
 
 
-async def plan_run(one: Instruction, state: State, options: BuildOptions, others: Others, file: Path) -> Plan:
+async def plan_run(
+    one: ParsedInstruction, state: State, options: ImageBuildOptions, others: Others, file: Path
+) -> Plan:
     """Return what a RUN is to do.
 
     Raises:
@@ -150,7 +152,7 @@ async def plan_run(one: Instruction, state: State, options: BuildOptions, others
     )
 
 
-def _command(one: Instruction, state: State) -> tuple[list[str], str]:
+def _command(one: ParsedInstruction, state: State) -> tuple[list[str], str]:
     """Return the words of a command, and the script that it is instead, if it is one that names its interpreter."""
     if one.words is not None:
         return list(one.words), ""
@@ -161,7 +163,9 @@ def _command(one: Instruction, state: State) -> tuple[list[str], str]:
     return [*state.shell, f"{one.text}{ends}"], ""
 
 
-async def plan_copy(one: Instruction, state: State, options: BuildOptions, others: Others, file: Path) -> Plan:
+async def plan_copy(
+    one: ParsedInstruction, state: State, options: ImageBuildOptions, others: Others, file: Path
+) -> Plan:
     """Return what a COPY or ADD is to do.
 
     Raises:
@@ -173,7 +177,7 @@ async def plan_copy(one: Instruction, state: State, options: BuildOptions, other
         raise one.refuse("write what is copied, and where to")
     *sources, target = words
     sources = [word if "<<" in word and one.heredocs else state.expand(one, word) for word in sources]
-    found: Image | Context = options.context
+    found: PulledImage | Context = options.context
     if "--from" in flags:
         found = await others.find(one, flags["--from"])
     place = state.place(state.expand(one, target))
@@ -182,9 +186,9 @@ async def plan_copy(one: Instruction, state: State, options: BuildOptions, other
         "owner": flags.get("--chown", ""),
         "mode": _mode(one, flags),
         "archives": one.name == "ADD",
-        "keeps_owners": isinstance(found, Image),
+        "keeps_owners": isinstance(found, PulledImage),
     }
-    if isinstance(found, Image):
+    if isinstance(found, PulledImage):
         several = len(sources) > 1 or any(sign in "".join(sources) for sign in "*?[")
         copy |= {"image": 0, "patterns": sources, "several": several}
         return Plan(identity={"copy": copy, "known": found.digest}, copy=copy, images=(found,))
@@ -193,7 +197,7 @@ async def plan_copy(one: Instruction, state: State, options: BuildOptions, other
     return Plan(identity={"copy": copy, "files": files.digest}, copy=copy, input=files.path)
 
 
-def _copy_flags(one: Instruction, state: State) -> dict[str, str]:
+def _copy_flags(one: ParsedInstruction, state: State) -> dict[str, str]:
     flags: dict[str, str] = {}
     for flag in one.flags:
         name, _, value = flag.partition("=")
@@ -204,7 +208,7 @@ def _copy_flags(one: Instruction, state: State) -> dict[str, str]:
     return flags
 
 
-def _mode(one: Instruction, flags: Mapping[str, str]) -> int | None:
+def _mode(one: ParsedInstruction, flags: Mapping[str, str]) -> int | None:
     text = flags.get("--chmod", "")
     try:
         return int(text, 8) & 0o7777 if text else None
@@ -212,7 +216,7 @@ def _mode(one: Instruction, flags: Mapping[str, str]) -> int | None:
         raise one.refuse(f"--chmod={text} is not a number like 755") from None
 
 
-def _spool(one: Instruction, state: State, sources: Sequence[str], where: tuple[Context, Path]) -> Files:
+def _spool(one: ParsedInstruction, state: State, sources: Sequence[str], where: tuple[Context, Path]) -> ContextFiles:
     context, file = where
     if one.heredocs:
         if len(one.heredocs) != len(sources):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
-class Step:
+class ImageStep:
     """A step in an image's root, as `sandmeshd.agent.boot.build_step.step` takes it."""
 
     layers: tuple[Path, ...]
@@ -41,7 +41,7 @@ Output = Callable[[bytes], None]
 
 
 @dataclass
-class Outcome:
+class StepOutcome:
     """How a step ended."""
 
     code: int
@@ -52,7 +52,7 @@ class Outcome:
 class Runner(Protocol):
     """Carries out steps."""
 
-    async def run(self, step: Step, folder: Path, layer: Sink, output: Output) -> Outcome:
+    async def run(self, step: ImageStep, folder: Path, layer: Sink, output: Output) -> StepOutcome:
         """Carry out a step in an empty folder, and write what changed to `layer`, as a tar.
 
         Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.images.dockerfile import Instruction
+from sandmeshd.images.dockerfile import ParsedInstruction
 
 
 @dataclass
@@ -14,19 +14,19 @@ class Stage:
     """One FROM, and what follows it."""
 
     number: int
-    start: Instruction
+    start: ParsedInstruction
     base: str
     """What FROM names, with its variables."""
     name: str
     """In lower case, or empty."""
-    instructions: list[Instruction] = field(default_factory=list[Instruction])
+    instructions: list[ParsedInstruction] = field(default_factory=list[ParsedInstruction])
 
 
 @dataclass
 class Stages:
     """All of them."""
 
-    arguments: list[Instruction]
+    arguments: list[ParsedInstruction]
     """ARG before the first FROM."""
     stages: list[Stage]
 
@@ -38,7 +38,7 @@ class Stages:
         return None
 
 
-def read_stages(instructions: Sequence[Instruction]) -> Stages:
+def read_stages(instructions: Sequence[ParsedInstruction]) -> Stages:
     """Divide a Dockerfile into its stages.
 
     Raises:
@@ -59,7 +59,7 @@ def read_stages(instructions: Sequence[Instruction]) -> Stages:
     return found
 
 
-def _stage(number: int, one: Instruction) -> Stage:
+def _stage(number: int, one: ParsedInstruction) -> Stage:
     words = one.text.split()
     if len(words) == 1:
         return Stage(number, one, words[0], "")

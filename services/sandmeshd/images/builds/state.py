@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.images.dockerfile import Instruction, expand, raw_words
+from sandmeshd.images.dockerfile import ParsedInstruction, expand, raw_words
 from sandmeshd.images.dockerfile.words import WordError
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -74,7 +74,7 @@ class State:
         """SHELL."""
         return list(self.process.get("Shell") or _SHELL)
 
-    def expand(self, one: Instruction, word: str, *, quotes: bool = True) -> str:
+    def expand(self, one: ParsedInstruction, word: str, *, quotes: bool = True) -> str:
         """Return a word of an instruction with its variables in place.
 
         Raises:
@@ -91,7 +91,7 @@ class State:
         whole = "/" + whole.lstrip("/")
         return f"{whole.rstrip('/')}/" if path.endswith(("/", "/.")) or path == "." else whole
 
-    def apply(self, one: Instruction) -> bool:
+    def apply(self, one: ParsedInstruction) -> bool:
         """Carry out an instruction that changes no file; return whether it is one.
 
         Raises:
@@ -108,18 +108,18 @@ class State:
         return True
 
 
-def _set_env(state: State, one: Instruction) -> None:
+def _set_env(state: State, one: ParsedInstruction) -> None:
     known = state.env
     # All of an instruction's words see the variables before it.
     known |= dict(_pairs(state, one))
     state.process["Env"] = [f"{name}={value}" for name, value in known.items()]
 
 
-def _set_labels(state: State, one: Instruction) -> None:
+def _set_labels(state: State, one: ParsedInstruction) -> None:
     state.process["Labels"] = {**(state.process.get("Labels") or {}), **dict(_pairs(state, one))}
 
 
-def _pairs(state: State, one: Instruction) -> Iterator[tuple[str, str]]:
+def _pairs(state: State, one: ParsedInstruction) -> Iterator[tuple[str, str]]:
     words = raw_words(one.text, one.escape)
     if "=" not in words[0]:
         name, *rest = one.text.split(maxsplit=1)
@@ -135,7 +135,7 @@ def _pairs(state: State, one: Instruction) -> Iterator[tuple[str, str]]:
         yield name, state.expand(one, value)
 
 
-def _set_argument(state: State, one: Instruction) -> None:
+def _set_argument(state: State, one: ParsedInstruction) -> None:
     for word in raw_words(one.text, one.escape):
         name, equals, value = word.partition("=")
         if not _NAME.fullmatch(name):
@@ -149,38 +149,38 @@ def _set_argument(state: State, one: Instruction) -> None:
             state.arguments[name] = state.globals[name]
 
 
-def _set_user(state: State, one: Instruction) -> None:
+def _set_user(state: State, one: ParsedInstruction) -> None:
     state.process["User"] = state.expand(one, one.text)
 
 
-def _set_directory(state: State, one: Instruction) -> None:
+def _set_directory(state: State, one: ParsedInstruction) -> None:
     place = state.place(state.expand(one, one.text)).rstrip("/") or "/"
     state.process["WorkingDir"] = place
     if place != "/":
         state.directories.append(place)
 
 
-def _set_shell(state: State, one: Instruction) -> None:
+def _set_shell(state: State, one: ParsedInstruction) -> None:
     if not one.words:
         raise one.refuse('write SHELL ["program", "argument"]')
     state.process["Shell"] = list(one.words)
 
 
-def _command(state: State, one: Instruction) -> list[str]:
+def _command(state: State, one: ParsedInstruction) -> list[str]:
     return list(one.words) if one.words is not None else [*state.shell, one.text]
 
 
-def _set_command(state: State, one: Instruction) -> None:
+def _set_command(state: State, one: ParsedInstruction) -> None:
     state.process["Cmd"] = _command(state, one)
 
 
-def _set_entrypoint(state: State, one: Instruction) -> None:
+def _set_entrypoint(state: State, one: ParsedInstruction) -> None:
     state.process["Entrypoint"] = _command(state, one)
     # As in Docker: what a base's entrypoint got is not for another.
     state.process.pop("Cmd", None)
 
 
-def _set_ports(state: State, one: Instruction) -> None:
+def _set_ports(state: State, one: ParsedInstruction) -> None:
     ports = dict(state.process.get("ExposedPorts") or {})
     for word in raw_words(one.text, one.escape):
         port = state.expand(one, word)
@@ -190,20 +190,20 @@ def _set_ports(state: State, one: Instruction) -> None:
     state.process["ExposedPorts"] = ports
 
 
-def _set_signal(state: State, one: Instruction) -> None:
+def _set_signal(state: State, one: ParsedInstruction) -> None:
     state.process["StopSignal"] = state.expand(one, one.text)
 
 
-def _set_maintainer(state: State, one: Instruction) -> None:
+def _set_maintainer(state: State, one: ParsedInstruction) -> None:
     state.config["author"] = one.text
 
 
-def _set_volumes(state: State, one: Instruction) -> None:
+def _set_volumes(state: State, one: ParsedInstruction) -> None:
     words = one.words or [state.expand(one, word) for word in raw_words(one.text, one.escape)]
     state.process["Volumes"] = {**(state.process.get("Volumes") or {}), **{word: {} for word in words}}
 
 
-_HANDLERS: Final[Mapping[str, Callable[[State, Instruction], None]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[State, ParsedInstruction], None]]] = {
     "ARG": _set_argument,
     "CMD": _set_command,
     "ENTRYPOINT": _set_entrypoint,
@@ -219,7 +219,7 @@ _HANDLERS: Final[Mapping[str, Callable[[State, Instruction], None]]] = {
 }
 
 
-def check_known(one: Instruction) -> InvalidArgument:
+def check_known(one: ParsedInstruction) -> InvalidArgument:
     """Return the error of an instruction that is not carried out."""
     why = {
         "ONBUILD": "triggers are not supported: write their instructions in the Dockerfile that uses the image",

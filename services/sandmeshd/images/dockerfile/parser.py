@@ -34,7 +34,7 @@ class Heredoc:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class ParsedInstruction:
     """An instruction."""
 
     line: int
@@ -64,7 +64,7 @@ class Instruction:
         return InvalidArgument(f"line {self.line} of the Dockerfile, {shown}: {why}", {"line": str(self.line)})
 
 
-def parse_dockerfile(data: bytes) -> list[Instruction]:
+def parse_dockerfile(data: bytes) -> list[ParsedInstruction]:
     """Parse a Dockerfile.
 
     Raises:
@@ -76,13 +76,13 @@ def parse_dockerfile(data: bytes) -> list[Instruction]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"the Dockerfile is not UTF-8: byte {error.start}") from None
-    found = list(_Reader([line.removesuffix("\r") for line in text.split("\n")]).instructions())
+    found = list(_InstructionReader([line.removesuffix("\r") for line in text.split("\n")]).instructions())
     if not found:
         raise InvalidArgument("the Dockerfile has no instruction")
     return found
 
 
-class _Reader:
+class _InstructionReader:
     """The lines of a Dockerfile, as they are read."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -90,7 +90,7 @@ class _Reader:
         self._position = 0
         self._escape = "\\"
 
-    def instructions(self) -> Iterator[Instruction]:
+    def instructions(self) -> Iterator[ParsedInstruction]:
         self._read_directives()
         while self._position < len(self._lines):
             line = self._lines[self._position]
@@ -109,7 +109,7 @@ class _Reader:
                     raise InvalidArgument(f"line {number} of the Dockerfile: the escape character is \\ or `")
                 self._escape = found["value"]
 
-    def _instruction(self, number: int, line: str) -> Instruction:
+    def _instruction(self, number: int, line: str) -> ParsedInstruction:
         joined, continued = self._without_continuation(line)
         while continued and self._position < len(self._lines):
             line = self._lines[self._position]
@@ -120,15 +120,15 @@ class _Reader:
         name, *others = joined.strip().split(maxsplit=1)
         rest = "".join(others)
         flags, text = _split_flags(rest.strip(), self._escape)
-        read = Instruction(number, name.upper(), flags, text, escape=self._escape)
+        read = ParsedInstruction(number, name.upper(), flags, text, escape=self._escape)
         heredocs = tuple(self._heredocs(read)) if read.name in _WITH_HEREDOCS and read.words is None else ()
-        return Instruction(number, read.name, flags, text, heredocs, self._escape)
+        return ParsedInstruction(number, read.name, flags, text, heredocs, self._escape)
 
     def _without_continuation(self, line: str) -> tuple[str, bool]:
         cut = line.rstrip(" \t")
         return (cut[:-1], True) if cut.endswith(self._escape) else (line, False)
 
-    def _heredocs(self, read: Instruction) -> Iterator[Heredoc]:
+    def _heredocs(self, read: ParsedInstruction) -> Iterator[Heredoc]:
         for word in raw_words(read.text, self._escape):
             found = _HEREDOC.fullmatch(word)
             if found is None:
@@ -140,7 +140,7 @@ class _Reader:
             content = self._heredoc(read, name, chomp=bool(found["chomp"]))
             yield Heredoc(name, content, expands=name == found["name"])
 
-    def _heredoc(self, read: Instruction, name: str, *, chomp: bool) -> str:
+    def _heredoc(self, read: ParsedInstruction, name: str, *, chomp: bool) -> str:
         content: list[str] = []
         while self._position < len(self._lines):
             line = self._lines[self._position]

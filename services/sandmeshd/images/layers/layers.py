@@ -12,7 +12,7 @@ from typing import Final
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.images.file_locks import locked
-from sandmeshd.images.layers.unpack import Limits, Unpacked, unpack_layer
+from sandmeshd.images.layers.unpack import LayerLimits, Unpacked, unpack_layer
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 _DIGITS: Final = 24
@@ -47,7 +47,7 @@ class Layers:
             raise InvalidArgument(f"{diff_id} begins as {content.diff_id} does, which is here: remove that one first")
         return Layer(path / "fs", content)
 
-    async def unpack(self, blob: Path, diff_id: str, limits: Limits, progress: Callable[[int], None]) -> Layer:
+    async def unpack(self, blob: Path, diff_id: str, limits: LayerLimits, progress: Callable[[int], None]) -> Layer:
         """Unpack a layer unless it is here; one process does it, the others wait.
 
         Raises:

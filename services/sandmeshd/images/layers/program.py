@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandmeshd.images.layers.tar_entries import ImageRefused
-from sandmeshd.images.layers.unpacker import Bounds, Stream, Unpacker, decompressed, report
+from sandmeshd.images.layers.unpacker import Bounds, TarStream, Unpacker, decompressed, report
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdError
@@ -66,7 +66,7 @@ def _end_with_parent() -> None:
 def _run(arguments: Mapping[str, Any]) -> dict[str, object]:
     bounds = Bounds(int(arguments["bytes"]), int(arguments["files"]))
     with Path(arguments["blob"]).open("rb") as file:
-        stream = Stream(decompressed(file), bounds)
+        stream = TarStream(decompressed(file), bounds)
         _enter(arguments["target"], namespace=bool(arguments["namespace"]))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         unpacker = Unpacker(bounds)

@@ -26,7 +26,7 @@ class ImageRefused(Exception):
         self.kind = kind
 
 
-class Kind(Enum):
+class TarKind(Enum):
     """What an entry is."""
 
     FILE = "file"
@@ -38,15 +38,15 @@ class Kind(Enum):
 
 
 _KINDS: Final = {
-    tarfile.REGTYPE: Kind.FILE,
-    tarfile.AREGTYPE: Kind.FILE,
-    tarfile.CONTTYPE: Kind.FILE,
-    tarfile.DIRTYPE: Kind.DIRECTORY,
-    tarfile.SYMTYPE: Kind.SYMLINK,
-    tarfile.LNKTYPE: Kind.HARD_LINK,
-    tarfile.FIFOTYPE: Kind.FIFO,
-    tarfile.CHRTYPE: Kind.DEVICE,
-    tarfile.BLKTYPE: Kind.DEVICE,
+    tarfile.REGTYPE: TarKind.FILE,
+    tarfile.AREGTYPE: TarKind.FILE,
+    tarfile.CONTTYPE: TarKind.FILE,
+    tarfile.DIRTYPE: TarKind.DIRECTORY,
+    tarfile.SYMTYPE: TarKind.SYMLINK,
+    tarfile.LNKTYPE: TarKind.HARD_LINK,
+    tarfile.FIFOTYPE: TarKind.FIFO,
+    tarfile.CHRTYPE: TarKind.DEVICE,
+    tarfile.BLKTYPE: TarKind.DEVICE,
 }
 
 
@@ -59,11 +59,11 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class TarEntry:
     """One entry; a file's content follows in the stream."""
 
     name: bytes
-    kind: Kind
+    kind: TarKind
     size: int = 0
     mode: int = 0
     uid: int = 0
@@ -73,7 +73,7 @@ class Entry:
     attributes: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
 
 
-def read_entries(stream: Readable) -> Iterator[Entry]:
+def read_entries(stream: Readable) -> Iterator[TarEntry]:
     """Yield a tar's entries; who takes them reads exactly a file's `size` bytes from the stream before the next.
 
     Raises:
@@ -142,17 +142,17 @@ def _read_records(stream: Readable, header: tarfile.TarInfo) -> dict[bytes, byte
     return records
 
 
-def _entry(header: tarfile.TarInfo, records: Mapping[bytes, bytes]) -> Entry:
+def _entry(header: tarfile.TarInfo, records: Mapping[bytes, bytes]) -> TarEntry:
     kind = _KINDS.get(header.type)
     if kind is None or any(name.startswith(b"GNU.sparse") for name in records):
         raise ImageRefused("bad", f"its entry {header.name!a} has a type that is not supported ({header.type!r})")
-    size = _number(records, b"size", header.size) if kind is Kind.FILE else 0
-    if kind is not Kind.FILE and _number(records, b"size", header.size):
+    size = _number(records, b"size", header.size) if kind is TarKind.FILE else 0
+    if kind is not TarKind.FILE and _number(records, b"size", header.size):
         raise ImageRefused("bad", f"its entry {header.name!a} has content, but is a {kind.value}")
     name = records.get(b"path", header.name.encode(*_ENCODING))
-    if kind is Kind.FILE and name.endswith(b"/"):
-        kind = Kind.DIRECTORY
-    return Entry(
+    if kind is TarKind.FILE and name.endswith(b"/"):
+        kind = TarKind.DIRECTORY
+    return TarEntry(
         name=name,
         kind=kind,
         size=size,

@@ -36,7 +36,7 @@ class Unpacked:
 
 
 @dataclass(frozen=True)
-class Limits:
+class LayerLimits:
     """What a layer may have at most."""
 
     bytes: int
@@ -65,7 +65,7 @@ def _too_few(found: Subordinate) -> RuntimeUnavailable:
 
 
 async def unpack_layer(
-    blob: Path, target: Path, limits: Limits, progress: Callable[[int], None] = lambda read: None
+    blob: Path, target: Path, limits: LayerLimits, progress: Callable[[int], None] = lambda read: None
 ) -> Unpacked:
     """Unpack a layer into an empty directory; `progress` gets how many bytes of its tar were read.
 

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, cast
 
-from sandmeshd.images.layers.tar_entries import Entry, ImageRefused, Kind, read_entries
+from sandmeshd.images.layers.tar_entries import ImageRefused, TarEntry, TarKind, read_entries
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdFile
@@ -53,7 +53,7 @@ class Bounds:
 
 
 @dataclass
-class Stream:
+class TarStream:
     """A tar as it is decompressed: counted, and hashed."""
 
     source: IO[bytes]
@@ -112,7 +112,7 @@ class Unpacker:
         self.implied: set[bytes] = set()
         """Directories without an entry, which are there for what is in them."""
 
-    def unpack(self, stream: Stream) -> None:
+    def unpack(self, stream: TarStream) -> None:
         """Make every file of a tar.
 
         Raises:
@@ -125,15 +125,15 @@ class Unpacker:
             if nanoseconds:
                 os.utime(path, ns=(nanoseconds, nanoseconds))
 
-    def _make(self, entry: Entry, stream: Stream) -> None:
+    def _make(self, entry: TarEntry, stream: TarStream) -> None:
         path = checked_name(entry.name)
         parent, _, name = path.rpartition(b"/")
         self._make_parents(parent)
         if name.startswith(_WHITEOUT):
             self._white_out(parent or b".", name, entry)
-        elif entry.kind is Kind.DEVICE:
+        elif entry.kind is TarKind.DEVICE:
             self._leave_out("device nodes")
-        elif entry.kind is Kind.DIRECTORY:
+        elif entry.kind is TarKind.DIRECTORY:
             self._make_directory(path, entry)
         else:
             self._make_file(path, entry, stream)
@@ -154,7 +154,7 @@ class Unpacker:
                 self.implied.add(parent)
             self._directories[parent] = 0
 
-    def _make_directory(self, path: bytes, entry: Entry) -> None:
+    def _make_directory(self, path: bytes, entry: TarEntry) -> None:
         if not path:
             path = b"."
         elif os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH112, PTH114
@@ -167,18 +167,18 @@ class Unpacker:
         self._set_attributes(path, entry)
         self._directories[path] = nanoseconds(entry) or 1
 
-    def _make_file(self, path: bytes, entry: Entry, stream: Stream) -> None:
+    def _make_file(self, path: bytes, entry: TarEntry, stream: TarStream) -> None:
         if not path:
             raise ImageRefused("bad", "its root is not a directory")
         self.files += 1
-        if entry.kind is Kind.FILE:
+        if entry.kind is TarKind.FILE:
             self._write(path, entry, stream)
             return
         self._clear(path)
-        if entry.kind is Kind.HARD_LINK:
+        if entry.kind is TarKind.HARD_LINK:
             self._link(path, entry)
             return
-        if entry.kind is Kind.SYMLINK:
+        if entry.kind is TarKind.SYMLINK:
             os.symlink(entry.target, path)  # noqa: PTH211
         else:
             os.mkfifo(path, entry.mode)
@@ -186,7 +186,7 @@ class Unpacker:
         at = nanoseconds(entry)
         os.utime(path, ns=(at, at), follow_symlinks=False)
 
-    def _write(self, path: bytes, entry: Entry, stream: Stream) -> None:
+    def _write(self, path: bytes, entry: TarEntry, stream: TarStream) -> None:
         """Write a file with as few system calls as it takes: images have a hundred thousand of them."""
         self.size += entry.size
         descriptor = self._open_new(path, entry.mode & 0o777)
@@ -210,7 +210,7 @@ class Unpacker:
             self._clear(path)
             return os.open(path, flags, mode)
 
-    def _write_content(self, descriptor: int, entry: Entry, stream: Stream) -> None:
+    def _write_content(self, descriptor: int, entry: TarEntry, stream: TarStream) -> None:
         left, hole = entry.size, False
         while left:
             data = stream.read(min(left, _CHUNK))
@@ -227,7 +227,7 @@ class Unpacker:
         if hole:
             os.ftruncate(descriptor, entry.size)
 
-    def _link(self, path: bytes, entry: Entry) -> None:
+    def _link(self, path: bytes, entry: TarEntry) -> None:
         target = checked_name(entry.target)
         try:
             os.link(target, path, follow_symlinks=False)
@@ -248,7 +248,7 @@ class Unpacker:
         os.unlink(path)  # noqa: PTH108
         return status.st_rdev == 0 and (status.st_mode & 0o170000) == 0o020000
 
-    def _white_out(self, parent: bytes, name: bytes, entry: Entry) -> None:
+    def _white_out(self, parent: bytes, name: bytes, entry: TarEntry) -> None:
         if name == _OPAQUE:
             self._set_opaque(parent, opaque=True)
             return
@@ -256,7 +256,7 @@ class Unpacker:
         if hidden.startswith(_WHITEOUT):
             self._leave_out("notes of AUFS")
             return
-        if hidden in {b"", b".", b".."} or entry.kind not in {Kind.FILE, Kind.HARD_LINK} or entry.size:
+        if hidden in {b"", b".", b".."} or entry.kind not in {TarKind.FILE, TarKind.HARD_LINK} or entry.size:
             raise ImageRefused("bad", f"{show(name)} is not a whiteout")
         path = hidden if parent == b"." else parent + b"/" + hidden
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
@@ -268,7 +268,7 @@ class Unpacker:
         if opaque:
             os.setxattr(path, _OPAQUE_ATTRIBUTE, b"y")
 
-    def _set_owner(self, path: bytes | int, entry: Entry) -> None:
+    def _set_owner(self, path: bytes | int, entry: TarEntry) -> None:
         ids = [number if 0 <= number <= _LARGEST_ID else _NOBODY for number in (entry.uid, entry.gid)]
         if ids != [entry.uid, entry.gid]:
             self._leave_out("owners above 65535")
@@ -277,7 +277,7 @@ class Unpacker:
         else:
             os.chown(path, *ids, follow_symlinks=False)
 
-    def _set_attributes(self, path: bytes | int, entry: Entry) -> None:
+    def _set_attributes(self, path: bytes | int, entry: TarEntry) -> None:
         for name, value in entry.attributes.items():
             # The first are overlayfs' own, by which a layer would reach into others.
             if name.startswith(b"user.overlay.") or not (name.startswith(b"user.") or name == b"security.capability"):
@@ -311,7 +311,7 @@ def show(name: bytes) -> str:
     return ascii(name[:200].decode(errors="replace"))
 
 
-def nanoseconds(entry: Entry) -> int:
+def nanoseconds(entry: TarEntry) -> int:
     """Return an entry's time of change, within what file systems take."""
     return int(min(max(entry.mtime, 0.0), _LATEST) * 1_000_000_000)
 

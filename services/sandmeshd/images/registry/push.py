@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmeshd.images.blobs import Blobs
 from sandmeshd.images.documents import MANIFESTS, Descriptor, Manifest
-from sandmeshd.images.progress import Progress, Report
+from sandmeshd.images.progress import PullProgress, Report
 from sandmeshd.images.reference import Reference
 from sandmeshd.images.registry.client import RegistryClient
 from sandmeshd.images.registry.connection import open_session, url_of
@@ -45,7 +45,7 @@ async def push_image(
 
 
 def _reporting(progress: Report, done: int, total: int) -> Callable[[int], None]:
-    return lambda size: progress(Progress("pushing", done + size, total))
+    return lambda size: progress(PullProgress("pushing", done + size, total))
 
 
 async def _push_blob(client: RegistryClient, path: Path, blob: Descriptor, progress: Callable[[int], None]) -> None:

@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.images.documents import LARGEST_DOCUMENT, MANIFESTS, MOST_LAYERS, Config, parse_document
+from sandmeshd.images.documents import LARGEST_DOCUMENT, MANIFESTS, MOST_LAYERS, ProgramConfig, parse_document
 from sandmeshd.images.layers.unpacker import decompressed
 from sandmeshd.images.reference import LocalReference
 
@@ -33,11 +33,11 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class Saved(BaseModel):
+class ArchiveEntry(BaseModel):
     """An entry of an archive's `manifest.json`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-    config: str = Field(alias="Config", max_length=1024)
+    config: str = Field(alias="ProgramConfig", max_length=1024)
     tags: list[str] | None = Field(default=None, alias="RepoTags")
     layers: list[str] = Field(alias="Layers", max_length=MOST_LAYERS)
 
@@ -45,7 +45,7 @@ class Saved(BaseModel):
 class SavedImages(BaseModel):
     """All entries of it."""
 
-    images: list[Saved] = Field(max_length=1024)
+    images: list[ArchiveEntry] = Field(max_length=1024)
 
 
 def machine_architecture() -> str:
@@ -130,7 +130,7 @@ def lay_out_docker_archive(file: Path, directory: Path, name: str, most: int) ->
         saved = _choose(_member(members, "manifest.json").read(LARGEST_DOCUMENT), name, file)
         layout = Layout(directory)
         config = _member(members, saved.config).read(LARGEST_DOCUMENT + 1)
-        diff_ids = parse_document(config, Config).rootfs.diff_ids
+        diff_ids = parse_document(config, ProgramConfig).rootfs.diff_ids
         layers = [layout.add(_member(members, path), most, OCI_LAYER) for path in saved.layers]
         if len(diff_ids) != len(layers):
             counts = f"{len(layers)} layers, and its configuration {len(diff_ids)}"
@@ -196,7 +196,7 @@ def _member(members: Members, name: str) -> IO[bytes]:
     return members[name]()
 
 
-def _choose(manifest: bytes, name: str, file: Path) -> Saved:
+def _choose(manifest: bytes, name: str, file: Path) -> ArchiveEntry:
     saved = parse_document(b'{"images":' + manifest + b"}", SavedImages).images
     named = [one for one in saved if not name or name in (one.tags or [])]
     if len(named) != 1:

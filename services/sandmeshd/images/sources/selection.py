@@ -15,7 +15,7 @@ from sandmeshd.images.registry.source import open_registry
 from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.sources import archives
 from sandmeshd.images.sources.oci_layout import OciLayout
-from sandmeshd.images.sources.source import Source
+from sandmeshd.images.sources.source import RepositorySource
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 _LAY_OUT: Final = {
@@ -26,7 +26,9 @@ _LAY_OUT: Final = {
 
 
 @asynccontextmanager
-async def open_source(settings: ImageSettings, reference: AnyReference, scratch: Path) -> AsyncGenerator[Source]:
+async def open_source(
+    settings: ImageSettings, reference: AnyReference, scratch: Path
+) -> AsyncGenerator[RepositorySource]:
     """Open the source of a reference; an archive is laid out in a directory below `scratch` until the end."""
     if isinstance(reference, Reference):
         async with open_registry(settings, reference) as registry:

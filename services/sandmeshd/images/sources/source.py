@@ -17,7 +17,7 @@ class Resolved:
     media_type: str
 
 
-class Source(Protocol):
+class RepositorySource(Protocol):
     """One repository: the methods raise InvalidArgument, PermissionDenied or RuntimeUnavailable."""
 
     async def read_manifest(self, wanted: str) -> Resolved:

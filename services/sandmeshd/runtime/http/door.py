@@ -28,7 +28,7 @@ BACKLOG: Final = 1024
 RETRY_SECONDS: Final = 0.1
 
 
-class Door:
+class ConnectionListener:
     """Accepts the connections of one address for an application's server, within its limits."""
 
     def __init__(

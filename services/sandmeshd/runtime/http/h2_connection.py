@@ -41,7 +41,7 @@ _LARGEST_FRAME: Final = 1 << 14
 """What this side takes: RFC 9113, 4.2."""
 
 
-class _Frames:
+class _FrameLengths:
     """Follows the lengths of frames: the library would keep one of 16 MiB until it is whole, and refuse it then."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Http2Connection(asyncio.Protocol):
         self._idle_seconds = idle_seconds
         self._ended = ended
         self._streams: dict[int, _Stream] = {}
-        self._frames = _Frames()
+        self._frames = _FrameLengths()
         self._resets = 0
         self._writing = True
         self._idle: asyncio.TimerHandle | None = None

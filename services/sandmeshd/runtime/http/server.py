@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from sandmesh.errors import MeshUnavailable
 from sandmesh.shared.numbers import decimal
 from sandmeshd.runtime.addresses import is_open
-from sandmeshd.runtime.http.door import Door
+from sandmeshd.runtime.http.door import ConnectionListener
 from sandmeshd.runtime.http.listener import Certificate, HttpAddresses, Pages
 
 # Requests under way at the end get so long.
@@ -76,7 +76,7 @@ def _listen(
     if tls is not None and addresses.always_tls:
         tls.set_alpn_protocols(["h2", "http/1.1"])
     first, last = addresses.ports if addresses.ports is not None and port == "0" else (port, port)
-    door = Door(cast("web.Server", runner.server), CONNECTION, tls, addresses.grpc)
+    door = ConnectionListener(cast("web.Server", runner.server), CONNECTION, tls, addresses.grpc)
     failure: Exception | None = None
     numbers = decimal(str(first), 65_535), decimal(str(last), 65_535)
     for one in range(numbers[0], numbers[1] + 1) if numbers[0] is not None and numbers[1] is not None else ():

@@ -9,13 +9,13 @@ import grpc
 
 from sandmesh.errors import MethodNotFound
 from sandmeshd.runtime.rpc.interceptors import Handler
-from sandmeshd.runtime.rpc.server import Registration
+from sandmeshd.runtime.rpc.server import ServiceRegistration
 
 
-class Handlers:
+class HandlerCollector:
     """What generated code takes for a server: it keeps the handlers."""
 
-    def __init__(self, services: Sequence[Registration]) -> None:
+    def __init__(self, services: Sequence[ServiceRegistration]) -> None:
         self._generic: list[grpc.GenericRpcHandler] = []
         self._found: dict[str, Handler] = {}
         for service in services:

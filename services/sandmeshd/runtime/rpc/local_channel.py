@@ -15,18 +15,18 @@ import grpc
 
 from sandmesh.errors import DeadlineExceeded, SandmeshError
 from sandmeshd.runtime.rpc.deserialization import parse
-from sandmeshd.runtime.rpc.handlers import Handlers
+from sandmeshd.runtime.rpc.handlers import HandlerCollector
 from sandmeshd.runtime.rpc.interceptors import unexpected
 from sandmeshd.runtime.rpc.request_ids import ids_of
-from sandmeshd.runtime.rpc.server import Registration
+from sandmeshd.runtime.rpc.server import ServiceRegistration
 from sandmeshd.runtime.rpc.validation import require
 
 Convert = Callable[[Any], Any]
 
 
-def local_channel(services: Sequence[Registration]) -> grpc.aio.Channel:
+def local_channel(services: Sequence[ServiceRegistration]) -> grpc.aio.Channel:
     """Return a channel to services of this process, for methods whose request is one message."""
-    return cast("grpc.aio.Channel", _LocalChannel(Handlers(services)))
+    return cast("grpc.aio.Channel", _LocalChannel(HandlerCollector(services)))
 
 
 class _Context:
@@ -42,7 +42,7 @@ class _Context:
 class _LocalChannel:
     """The part of a grpc.aio.Channel that stubs of such methods use."""
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, handlers: HandlerCollector) -> None:
         self._handlers = handlers
 
     def unary_unary(

@@ -13,7 +13,7 @@ MakeEntry = Callable[[str], tuple[str, str] | None]
 
 def metadata_interceptors(make_entry: MakeEntry) -> list[grpc.aio.ClientInterceptor]:
     """Return interceptors that add metadata to a channel's RPCs whose request is one message."""
-    return [_Unary(make_entry), _Stream(make_entry)]
+    return [_Unary(make_entry), _StreamInterceptor(make_entry)]
 
 
 class _Interceptor:
@@ -39,7 +39,7 @@ class _Unary(_Interceptor, grpc.aio.UnaryUnaryClientInterceptor):
         return await continuation(self.with_entry(client_call_details), request)
 
 
-class _Stream(_Interceptor, grpc.aio.UnaryStreamClientInterceptor):
+class _StreamInterceptor(_Interceptor, grpc.aio.UnaryStreamClientInterceptor):
     async def intercept_unary_stream(
         self, continuation: Callable[[grpc.aio.ClientCallDetails, Any], Any], client_call_details: Any, request: Any
     ) -> Any:

@@ -46,7 +46,7 @@ IDLE_SECONDS = 1800
 
 
 @dataclass(frozen=True)
-class Registration:
+class ServiceRegistration:
     """One service of a server: its full name and what adds it."""
 
     name: str
@@ -70,7 +70,7 @@ def target(address: str) -> str:
 @asynccontextmanager
 async def open_server(
     addresses: Sequence[str],
-    services: Sequence[Registration],
+    services: Sequence[ServiceRegistration],
     arounds: Sequence[Around] = (),
     grace: float = 0.5,
     tls: ServerTls | None = None,
@@ -118,7 +118,9 @@ def _limits(share_ports: bool) -> list[tuple[str, int]]:
 
 
 @asynccontextmanager
-async def _serving(server: grpc.aio.Server, services: Sequence[Registration], grace: float) -> AsyncGenerator[None]:
+async def _serving(
+    server: grpc.aio.Server, services: Sequence[ServiceRegistration], grace: float
+) -> AsyncGenerator[None]:
     for service in services:
         service.add(server)
     health = await _add_standard(server, [service.name for service in services])

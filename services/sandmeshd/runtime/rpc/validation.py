@@ -24,7 +24,7 @@ def require(message: Message) -> None:
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _FieldRule:
     """What a field is looked at for: it must be set, or what is inside may have such fields."""
 
     field: Any
@@ -43,10 +43,10 @@ def _require(message: Message, path: str) -> None:
 
 
 @cache
-def _rules(descriptor: Any) -> tuple[_Rule, ...]:
+def _rules(descriptor: Any) -> tuple[_FieldRule, ...]:
     # Descriptors are of another class in each implementation of protobuf.
     # Reading options takes longer than all the rest.
-    found = [_Rule(field, _is_required(field), _is_deep(field, frozenset())) for field in descriptor.fields]
+    found = [_FieldRule(field, _is_required(field), _is_deep(field, frozenset())) for field in descriptor.fields]
     return tuple(rule for rule in found if rule.required or rule.deep)
 
 

@@ -25,8 +25,8 @@ from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.builds.builder import Builder
 from sandmeshd.facades.e2b.builds.catalog import Catalog
-from sandmeshd.facades.e2b.control.meter import Meter
-from sandmeshd.facades.e2b.control.parts import Parts
+from sandmeshd.facades.e2b.control.meter import SandboxMeter
+from sandmeshd.facades.e2b.control.parts import ControlParts
 from sandmeshd.facades.e2b.control.routes import add_routes
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.envd.service import STREAMS, UNARY
@@ -86,7 +86,7 @@ def all_routes(folder: Path) -> list[tuple[str, str]]:
     application, clients = web.Application(), MeshClients(MeshAddress("unix:///nowhere"))
     catalog, guests = Catalog(folder / "names.json"), Guests(clients)
     builder = Builder(clients, catalog, folder / "uploads")
-    parts = Parts(clients, catalog, builder, Shelf(clients), Meter(clients), "secret")
+    parts = ControlParts(clients, catalog, builder, Shelf(clients), SandboxMeter(clients), "secret")
     add_routes(application, parts, guests, Pauser(guests), Views(TokenMaker("x"), lambda: None))
     found: set[tuple[str, str]] = set()
     for route in application.router.routes():

@@ -30,7 +30,7 @@ from sandmeshd.drivers.boxlite.composition import open_driver
 from sandmeshd.drivers.boxlite.layout import layout_of
 from sandmeshd.drivers.boxlite.probe import why_no_guest
 from sandmeshd.drivers.boxlite.settings import BoxliteSettings
-from sandmeshd.drivers.node.records import Folders, Record
+from sandmeshd.drivers.node.records import MeshFolders, SpecRecord
 
 from .conftest import save_image, tarball
 
@@ -53,10 +53,10 @@ def plan_of(settings: BoxliteSettings, sandbox_id: str = "one") -> BoxPlan:
 
 def recorded(settings: BoxliteSettings, sandbox_id: str = "one") -> None:
     """Write the record of a sandbox that ran."""
-    folder = Folders(settings.paths).folder(sandbox_id)
+    folder = MeshFolders(settings.paths).folder(sandbox_id)
     folder.root.mkdir(parents=True)
     sandbox = pb.RuntimeSandbox(sandbox_id=sandbox_id, mesh_id=settings.paths.mesh_id, state=pb.RUNTIME_STATE_RUNNING)
-    Record(sandbox, 1).write(folder)
+    SpecRecord(sandbox, 1).write(folder)
 
 
 # The probe.

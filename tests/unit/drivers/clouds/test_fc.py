@@ -26,7 +26,7 @@ from sandmeshd.agentlink import addresses
 from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.clouds.fc import service
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
-from sandmeshd.drivers.clouds.requirements import Size, nano_price, size_of
+from sandmeshd.drivers.clouds.requirements import InstanceSize, nano_price, size_of
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.egress import EgressSettings
 from tests.clouds.function_compute import KEYS, StandIn
@@ -231,14 +231,16 @@ async def test_sandboxes_that_end_with_their_driver_leave_nothing(cloud: StandIn
 @pytest.mark.parametrize(
     ("memory", "cpu", "size"),
     [
-        (0, 0, Size(2000, 2048)),
-        (GIGABYTE, 1000, Size(1000, 1152)),
-        (GIGABYTE, 4000, Size(4000, 4096)),
-        (8 * GIGABYTE, 1000, Size(2050, 8320)),
-        (32 << 20, 10, Size(50, 128)),
+        (0, 0, InstanceSize(2000, 2048)),
+        (GIGABYTE, 1000, InstanceSize(1000, 1152)),
+        (GIGABYTE, 4000, InstanceSize(4000, 4096)),
+        (8 * GIGABYTE, 1000, InstanceSize(2050, 8320)),
+        (32 << 20, 10, InstanceSize(50, 128)),
     ],
 )
-def test_limits_are_rounded_up_to_the_vendors_sizes(memory: int, cpu: int, size: Size, settings: FcSettings) -> None:
+def test_limits_are_rounded_up_to_the_vendors_sizes(
+    memory: int, cpu: int, size: InstanceSize, settings: FcSettings
+) -> None:
     assert size_of(sandbox_pb2.Limits(memory_bytes=memory, cpu_millis=cpu), settings) == size
 
 

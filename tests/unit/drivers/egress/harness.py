@@ -13,10 +13,10 @@ from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.outlets import Connection, Outlet
-from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.settings import EgressSettings
-from sandmeshd.drivers.egress.streams import Stream
+from sandmeshd.drivers.egress.streams import ProxyStream
 
 
 class Names:
@@ -44,11 +44,11 @@ class Redirected:
         self._port = port
         self.opened: list[tuple[str, int]] = []
 
-    def takes_names(self, target: Target) -> bool:
+    def takes_names(self, target: EgressTarget) -> bool:
         """Say no."""
         return False
 
-    async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
+    async def open(self, target: EgressTarget, addresses: Sequence[str]) -> Connection:
         """Connect to a place of the test's."""
         self.opened.append((addresses[0], target.port))
         return await asyncio.open_connection("127.0.0.1", self._port)
@@ -57,11 +57,11 @@ class Redirected:
 class Here:
     """An outlet to this machine: what a test's names lead to, an address of a private network, is served here."""
 
-    def takes_names(self, target: Target) -> bool:
+    def takes_names(self, target: EgressTarget) -> bool:
         """Say no."""
         return False
 
-    async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
+    async def open(self, target: EgressTarget, addresses: Sequence[str]) -> Connection:
         """Connect to the target's port of this machine."""
         return await asyncio.open_connection("127.0.0.1", target.port)
 
@@ -129,14 +129,14 @@ class Program:
     grant: Sequence[str] = ()
     public: bool = False
     settings: EgressSettings = field(default_factory=EgressSettings)
-    refusals: list[Refused] = field(default_factory=list[Refused])
+    refusals: list[EgressRefused] = field(default_factory=list[EgressRefused])
     received: bytes = b""
     ended: bool = False
     reset: bool = False
 
     def __post_init__(self) -> None:
         """Open the connection."""
-        self.stream = Stream(1, self._send)
+        self.stream = ProxyStream(1, self._send)
 
     async def _send(self, frame: EgressFrame) -> None:
         self.received += frame.data

@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from sandmesh.shared.hosts import read_host
-from sandmeshd.drivers.egress.secrets.authority import Authority
+from sandmeshd.drivers.egress.secrets.authority import CertificateAuthority
 
 MESH_SECRET = "a secret of a mesh that is long enough"  # noqa: S105 - a test's
 
@@ -38,7 +38,7 @@ def handshake(trusted: bytes, server: ssl.SSLContext, name: str) -> None:
     [("api.test", "api.test"), ("*.api.test", "eu.api.test"), ("10.0.0.5:8443", "10.0.0.5"), ("[fd00::5]", "fd00::5")],
 )
 def test_it_is_trusted_as_its_hosts(host: str, name: str) -> None:
-    authority = Authority(MESH_SECRET, "sb_one", [read_host(host)])
+    authority = CertificateAuthority(MESH_SECRET, "sb_one", [read_host(host)])
     handshake(authority.certificate, authority.context(name), name)
 
 
@@ -46,16 +46,16 @@ def test_it_is_trusted_as_its_hosts(host: str, name: str) -> None:
     ("host", "name"), [("api.test", "evil.test"), ("api.test", "10.0.0.5"), ("10.0.0.5", "a.test")]
 )
 def test_it_is_worthless_for_others_even_with_its_key(host: str, name: str) -> None:
-    authority = Authority(MESH_SECRET, "sb_one", [read_host(host)])
+    authority = CertificateAuthority(MESH_SECRET, "sb_one", [read_host(host)])
     with pytest.raises(ssl.SSLCertVerificationError, match=r"(permitted|excluded) subtree violation"):
         handshake(authority.certificate, authority.context(name), name)
 
 
 def test_it_is_the_same_after_a_restart_and_another_for_each_sandbox_and_mesh() -> None:
-    first = Authority(MESH_SECRET, "sb_one", [read_host("api.test")])
-    again = Authority(MESH_SECRET, "sb_one", [read_host("api.test")])
+    first = CertificateAuthority(MESH_SECRET, "sb_one", [read_host("api.test")])
+    again = CertificateAuthority(MESH_SECRET, "sb_one", [read_host("api.test")])
     handshake(first.certificate, again.context("api.test"), "api.test")
     for secret, sandbox in ((MESH_SECRET, "sb_two"), (MESH_SECRET + "!", "sb_one")):
-        other = Authority(secret, sandbox, [read_host("api.test")])
+        other = CertificateAuthority(secret, sandbox, [read_host("api.test")])
         with pytest.raises(ssl.SSLCertVerificationError):
             handshake(first.certificate, other.context("api.test"), "api.test")

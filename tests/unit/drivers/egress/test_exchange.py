@@ -9,13 +9,13 @@ import pytest
 
 from sandmesh.api.agent.v1.agent_pb2 import EgressFrame
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.drivers.egress.dialer import Dialer, Unreachable, Upstream
+from sandmeshd.drivers.egress.dialer import Dialer, TargetUnreachable, Upstream
 from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.outlets import ThroughProxy
-from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.settings import EgressSettings
-from sandmeshd.drivers.egress.streams import WINDOW_BYTES, Overrun, Stream
+from sandmeshd.drivers.egress.streams import WINDOW_BYTES, Overrun, ProxyStream
 from tests.unit.drivers.egress.harness import Names, Program, Redirected, host, serving
 
 
@@ -198,7 +198,7 @@ async def test_an_agent_that_sends_more_than_it_may_is_found_out() -> None:
     async def send(_: EgressFrame) -> None:
         return
 
-    stream = Stream(1, send)
+    stream = ProxyStream(1, send)
     stream.take(EgressFrame(data=b"x" * WINDOW_BYTES))
     with pytest.raises(Overrun):
         stream.take(EgressFrame(data=b"x"))
@@ -210,7 +210,7 @@ async def test_a_program_that_does_not_read_holds_up_its_own_connection() -> Non
     async def send(frame: EgressFrame) -> None:
         sent.append(len(frame.data))
 
-    stream = Stream(1, send)
+    stream = ProxyStream(1, send)
     writing = asyncio.create_task(stream.write(b"x" * (WINDOW_BYTES + 10)))
     await asyncio.sleep(0)
     assert sum(sent) == WINDOW_BYTES
@@ -271,17 +271,17 @@ async def test_a_sandbox_has_few_questions_for_names_at_once_however_slow_their_
         Upstream(EgressSettings(connect_seconds=0.02), slow, Redirected(1), Reserved(slow)),
     )
     for _ in range(10):
-        with pytest.raises(Unreachable, match="does not answer in time"):
-            await dialer.connect(Target("a.test", 443))
+        with pytest.raises(TargetUnreachable, match="does not answer in time"):
+            await dialer.connect(EgressTarget("a.test", 443))
     assert slow.lookups == 4
     slow.answer.set()
     async with asyncio.timeout(20):
-        with pytest.raises(Refused, match="private"):
-            await _answered(dialer, Target("a.test", 443))
+        with pytest.raises(EgressRefused, match="private"):
+            await _answered(dialer, EgressTarget("a.test", 443))
 
 
-async def _answered(dialer: Dialer, target: Target) -> None:
+async def _answered(dialer: Dialer, target: EgressTarget) -> None:
     # Even an answer that is there may take a busy machine longer than the little that is waited here.
     while True:
-        with suppress(Unreachable):
+        with suppress(TargetUnreachable):
             await dialer.connect(target)

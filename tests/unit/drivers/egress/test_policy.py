@@ -9,7 +9,7 @@ from sandmesh.shared.hosts import plain_host
 from sandmeshd.drivers.egress.addresses import kind_of
 from sandmeshd.drivers.egress.grants import describe, policy_of
 from sandmeshd.drivers.egress.packages import package_variables
-from sandmeshd.drivers.egress.policy import Policy, Reach, Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget, Policy, Reach
 from sandmeshd.drivers.egress.settings import EgressSettings, PackageIndexes
 from sandmeshd.drivers.egress.targets import read_authority, read_url
 
@@ -44,48 +44,48 @@ def test_a_public_address_has_none(address: str) -> None:
 
 def test_public_is_every_host_on_the_ports_of_the_web() -> None:
     public = policy(PUBLIC)
-    assert not public.names(Target("example.org", 443))
-    with pytest.raises(Refused, match=r"port 22 of example.org is not granted, only 80 and 443"):
-        public.names(Target("example.org", 22))
+    assert not public.names(EgressTarget("example.org", 443))
+    with pytest.raises(EgressRefused, match=r"port 22 of example.org is not granted, only 80 and 443"):
+        public.names(EgressTarget("example.org", 22))
 
 
 def test_hosts_are_those_listed() -> None:
     some = policy(HOSTS, "pypi.org", "*.example.org", "git.example.net:22")
-    assert some.names(Target("pypi.org", 443))
-    assert not some.names(Target("a.example.org", 80))
-    assert some.names(Target("git.example.net", 22))
+    assert some.names(EgressTarget("pypi.org", 443))
+    assert not some.names(EgressTarget("a.example.org", 80))
+    assert some.names(EgressTarget("git.example.net", 22))
     for host, port in (("example.org", 443), ("evilpypi.org", 443), ("git.example.net", 443), ("1.1.1.1", 443)):
-        with pytest.raises(Refused):
-            some.names(Target(host, port))
+        with pytest.raises(EgressRefused):
+            some.names(EgressTarget(host, port))
 
 
 def test_public_takes_hosts_beside() -> None:
     both = policy(PUBLIC, "nas.local:8080")
-    assert both.names(Target("nas.local", 8080))
-    assert not both.names(Target("nas.local", 80))
-    assert not both.names(Target("example.org", 80))
+    assert both.names(EgressTarget("nas.local", 8080))
+    assert not both.names(EgressTarget("nas.local", 80))
+    assert not both.names(EgressTarget("example.org", 80))
 
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_an_address_that_is_not_public_is_refused_whatever_its_name(address: str) -> None:
-    with pytest.raises(Refused, match="not public"):
-        policy(PUBLIC).reachable(Target("a.example.org", 80), [address], Reach.PUBLIC)
+    with pytest.raises(EgressRefused, match="not public"):
+        policy(PUBLIC).reachable(EgressTarget("a.example.org", 80), [address], Reach.PUBLIC)
 
 
 def test_a_host_that_is_named_may_be_private_but_not_everybody() -> None:
     named = policy(HOSTS, "nas.local")
-    reach = named.names(Target("nas.local", 80))
-    assert named.reachable(Target("nas.local", 80), ["10.0.0.5", "::1"], reach) == ["10.0.0.5"]
+    reach = named.names(EgressTarget("nas.local", 80))
+    assert named.reachable(EgressTarget("nas.local", 80), ["10.0.0.5", "::1"], reach) == ["10.0.0.5"]
     for address in ("0.1.0.0", "::", "224.0.0.1", "::ffff:0.0.0.0"):
-        with pytest.raises(Refused, match="stands for no single host"):
-            named.reachable(Target("nas.local", 80), [address], reach)
+        with pytest.raises(EgressRefused, match="stands for no single host"):
+            named.reachable(EgressTarget("nas.local", 80), [address], reach)
 
 
 @pytest.mark.parametrize(
     "address", ["10.1.2.3", "172.31.255.255", "192.168.1.1", "100.64.0.1", "fd00::5", "::ffff:10.0.0.1"]
 )
 def test_a_name_leads_to_private_networks(address: str) -> None:
-    named, nas = policy(HOSTS, "nas.local"), Target("nas.local", 80)
+    named, nas = policy(HOSTS, "nas.local"), EgressTarget("nas.local", 80)
     assert named.reachable(nas, [address], named.names(nas)) == [address]
 
 
@@ -97,31 +97,31 @@ def test_a_name_leads_to_private_networks(address: str) -> None:
     ],
 )
 def test_a_name_never_leads_to_loopback_link_local_or_metadata_but_the_address_does(address: str) -> None:
-    named, meta = policy(HOSTS, "meta.test"), Target("meta.test", 80)
-    with pytest.raises(Refused, match="A name never leads there"):
+    named, meta = policy(HOSTS, "meta.test"), EgressTarget("meta.test", 80)
+    with pytest.raises(EgressRefused, match="A name never leads there"):
         named.reachable(meta, [address], named.names(meta))
-    itself = Target(plain_host(address if ":" not in address else f"[{address}]") or "", 80)
+    itself = EgressTarget(plain_host(address if ":" not in address else f"[{address}]") or "", 80)
     literal = policy(HOSTS, itself.named)
     assert literal.reachable(itself, [address], literal.names(itself)) == [address]
 
 
 def test_an_operator_keeps_private_addresses_to_the_node() -> None:
     strict = policy(HOSTS, "nas.local", "packages", private="never")
-    nas, index = Target("nas.local", 80), Target("pypi.org", 443)
-    with pytest.raises(Refused, match="This mesh lets no sandbox reach such addresses"):
+    nas, index = EgressTarget("nas.local", 80), EgressTarget("pypi.org", 443)
+    with pytest.raises(EgressRefused, match="This mesh lets no sandbox reach such addresses"):
         strict.reachable(nas, ["10.0.0.5"], strict.names(nas))
     # What the operator configured is the operator's own wish.
     assert strict.reachable(index, ["10.0.0.5"], strict.names(index)) == ["10.0.0.5"]
 
 
 def test_of_mixed_addresses_only_the_public_ones_are_reached() -> None:
-    found = policy(PUBLIC).reachable(Target("a.org", 80), ["10.0.0.1", "1.1.1.1", "::1"], Reach.PUBLIC)
+    found = policy(PUBLIC).reachable(EgressTarget("a.org", 80), ["10.0.0.1", "1.1.1.1", "::1"], Reach.PUBLIC)
     assert found == ["1.1.1.1"]
 
 
 def test_a_refusal_says_how_to_grant_it() -> None:
-    with pytest.raises(Refused) as caught:
-        policy(HOSTS, "pypi.org").names(Target("db.example.org", 5432))
+    with pytest.raises(EgressRefused) as caught:
+        policy(HOSTS, "pypi.org").names(EgressTarget("db.example.org", 5432))
     assert 'network=["db.example.org:5432"]' in str(caught.value)
     assert "--network db.example.org:5432" in str(caught.value)
 
@@ -129,17 +129,17 @@ def test_a_refusal_says_how_to_grant_it() -> None:
 def test_packages_are_the_indexes_of_the_node_and_their_files() -> None:
     usual = policy(HOSTS, "packages")
     for host in ("pypi.org", "files.pythonhosted.org", "registry.npmjs.org"):
-        assert usual.names(Target(host, 443))
-        with pytest.raises(Refused):
-            usual.names(Target(host, 80))
+        assert usual.names(EgressTarget(host, 443))
+        with pytest.raises(EgressRefused):
+            usual.names(EgressTarget(host, 80))
     indexes = PackageIndexes(pip="http://ada:secret@pip.corp:8081/simple", pip_extra=("file:///srv/wheels",))
     for host in ("deb.debian.org", "archive.ubuntu.com", "dl-cdn.alpinelinux.org"):
-        assert usual.names(Target(host, 80))
-        assert usual.names(Target(host, 443))
+        assert usual.names(EgressTarget(host, 80))
+        assert usual.names(EgressTarget(host, 443))
     own = policy(HOSTS, "packages", indexes=indexes)
-    assert own.names(Target("pip.corp", 8081))
-    with pytest.raises(Refused):
-        own.names(Target("pypi.org", 443))
+    assert own.names(EgressTarget("pip.corp", 8081))
+    with pytest.raises(EgressRefused):
+        own.names(EgressTarget("pypi.org", 443))
 
 
 def test_sandboxes_are_told_of_indexes_without_passwords_and_directories() -> None:
@@ -181,7 +181,7 @@ def test_a_grant_is_described_for_people() -> None:
     ],
 )
 def test_a_target_that_could_be_read_in_two_ways_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(EgressRefused):
         read_authority(text)
 
 
@@ -189,11 +189,11 @@ def test_a_target_that_could_be_read_in_two_ways_is_refused(text: str) -> None:
     "url", ["/path", "https://example.org/", "ftp://example.org/", "http:/example.org", "http://", "http://u:p@a.org/"]
 )
 def test_only_absolute_http_urls_are_taken(url: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(EgressRefused):
         read_url(url)
 
 
 def test_a_url_is_read() -> None:
     resource = read_url("HTTP://[::1]:8080?q=a#b")
-    assert (resource.target, resource.path) == (Target("::1", 8080), "/?q=a")
-    assert read_url("http://Example.org.").target == Target("example.org", 80)
+    assert (resource.target, resource.path) == (EgressTarget("::1", 8080), "/?q=a")
+    assert read_url("http://Example.org.").target == EgressTarget("example.org", 80)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.drivers.egress.policy import Refused, Target, read_hosts
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget, read_hosts
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.runtime.listeners import Listeners
 from tests.unit.drivers.egress.harness import Names
@@ -22,21 +22,24 @@ async def test_a_listener_of_the_mesh_is_refused_by_every_address_of_this_machin
     listeners = Listeners(tmp_path / "l")
     reserved = Reserved(Names(localhost=[["127.0.0.1"]]), listeners=listeners)
     with listeners.noted([listening]):
-        await reserved.check(Target(address, 8444), [address])
-        with pytest.raises(Refused, match="a service of the mesh itself") as caught:
-            await reserved.check(Target("anything.test", 8443), [address])
+        await reserved.check(EgressTarget(address, 8444), [address])
+        with pytest.raises(EgressRefused, match="a service of the mesh itself") as caught:
+            await reserved.check(EgressTarget("anything.test", 8443), [address])
     assert str(caught.value).endswith("No grant allows it.")
-    await reserved.check(Target(address, 8443), [address])
+    await reserved.check(EgressTarget(address, 8443), [address])
 
 
 async def test_a_store_elsewhere_is_refused_by_its_name_and_its_address(tmp_path: Path) -> None:
     listeners = Listeners(tmp_path / "l")
     reserved = Reserved(Names(redis_corp=[["10.0.0.9"]]), listeners=listeners)
     with listeners.noted(["redis://:secret@redis.corp", "unix:///run/x"]):
-        for target, addresses in ((Target("redis.corp", 6379), []), (Target("other.corp", 6379), ["10.0.0.9"])):
-            with pytest.raises(Refused, match="a service of the mesh itself"):
+        for target, addresses in (
+            (EgressTarget("redis.corp", 6379), []),
+            (EgressTarget("other.corp", 6379), ["10.0.0.9"]),
+        ):
+            with pytest.raises(EgressRefused, match="a service of the mesh itself"):
                 await reserved.check(target, addresses)
-        await reserved.check(Target("10.0.0.8", 6379), ["10.0.0.8"])
+        await reserved.check(EgressTarget("10.0.0.8", 6379), ["10.0.0.8"])
         assert b"secret" not in b"".join(path.read_bytes() for path in (tmp_path / "l").iterdir())
 
 
@@ -51,6 +54,6 @@ def test_the_note_of_a_process_that_died_counts_no_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("target", "addresses"), [("db.corp", []), ("alias.test", ["10.0.0.7"])])
 async def test_what_the_operator_reserves_is_refused_by_name_and_by_address(target: str, addresses: list[str]) -> None:
     reserved = Reserved(Names(db_corp=[["10.0.0.7"]]), read_hosts(["db.corp:5432"]))
-    with pytest.raises(Refused, match="reserved by this mesh's operator"):
-        await reserved.check(Target(target, 5432), addresses)
-    await reserved.check(Target(target, 80), addresses)
+    with pytest.raises(EgressRefused, match="reserved by this mesh's operator"):
+        await reserved.check(EgressTarget(target, 5432), addresses)
+    await reserved.check(EgressTarget(target, 80), addresses)

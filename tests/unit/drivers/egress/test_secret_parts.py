@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandmesh.shared.hosts import read_host
-from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.secrets.mask import FrameMask, Mask
-from sandmeshd.drivers.egress.secrets.table import Secret, SecretTable
+from sandmeshd.drivers.egress.secrets.table import SecretTable, TableSecret
 
 VALUE, PLACEHOLDER = b"sk-live-12345678", b"sandmesh_secret_abc"
-OWN, OTHER = Target("api.test", 443), Target("other.test", 443)
+OWN, OTHER = EgressTarget("api.test", 443), EgressTarget("other.test", 443)
 
 
 def table(value: bytes | None = VALUE, host: str = "api.test") -> SecretTable:
-    return SecretTable([Secret("API_KEY", PLACEHOLDER, (read_host(host),), value)])
+    return SecretTable([TableSecret("API_KEY", PLACEHOLDER, (read_host(host),), value)])
 
 
 @given(st.lists(st.sampled_from([VALUE, VALUE[:5], VALUE[5:], b"sk-", b"text", b"\n"]), max_size=12), st.data())
@@ -61,7 +61,7 @@ def test_a_scan_finds_a_placeholder_wherever_it_is_cut(noise: bytes, cuts: list[
         for start, end in zip([0, *edges], [*edges, len(whole)], strict=True):
             look(whole[start:end])
 
-    with pytest.raises(Refused, match=r"API_KEY was sent to other\.test:443"):
+    with pytest.raises(EgressRefused, match=r"API_KEY was sent to other\.test:443"):
         carry()
 
 
@@ -69,23 +69,23 @@ def test_headers_get_the_value_for_their_host_alone() -> None:
     headers = [(b"Authorization", b"Bearer " + PLACEHOLDER), (b"X-Two", PLACEHOLDER + b":" + PLACEHOLDER)]
     filled = table().filled(OWN, headers)
     assert filled == [(b"Authorization", b"Bearer " + VALUE), (b"X-Two", VALUE + b":" + VALUE)]
-    with pytest.raises(Refused):
+    with pytest.raises(EgressRefused):
         table().filled(OTHER, headers)
 
 
 def test_a_wildcard_is_for_names_below_it_on_the_port_of_tls() -> None:
     wild = table(host="*.api.test")
-    assert wild.covers(Target("eu.api.test", 443))
-    assert not wild.covers(Target("api.test", 443))
-    assert not wild.covers(Target("eu.api.test", 80))
-    assert table(host="api.test:8443").covers(Target("api.test", 8443))
+    assert wild.covers(EgressTarget("eu.api.test", 443))
+    assert not wild.covers(EgressTarget("api.test", 443))
+    assert not wild.covers(EgressTarget("eu.api.test", 80))
+    assert table(host="api.test:8443").covers(EgressTarget("api.test", 8443))
     assert not table(host="api.test:8443").covers(OWN)
 
 
 def test_a_value_that_was_taken_away_refuses_its_requests() -> None:
-    with pytest.raises(Refused, match="has no value any more"):
+    with pytest.raises(EgressRefused, match="has no value any more"):
         table(None).filled(OWN, [(b"X", PLACEHOLDER)])
 
 
 def test_nothing_shows_a_value_by_accident() -> None:
-    assert VALUE.decode() not in repr(Secret("API_KEY", PLACEHOLDER, (), VALUE))
+    assert VALUE.decode() not in repr(TableSecret("API_KEY", PLACEHOLDER, (), VALUE))

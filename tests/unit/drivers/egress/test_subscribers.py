@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.egress.policy import Refused
+from sandmeshd.drivers.egress.policy import EgressRefused
 from sandmeshd.drivers.egress.reports import Reports
 from sandmeshd.drivers.egress.subscribers import RefusalQueue, merged
 
@@ -61,7 +61,7 @@ async def test_a_flood_of_refusals_is_told_in_few() -> None:
     received: list[pb.EgressRefusal] = []
     reports = Reports("sb", received.append)
     for number in range(1000):
-        reports.add(Refused(f"h{number}", 80, "no", ""))
+        reports.add(EgressRefused(f"h{number}", 80, "no", ""))
     reports.close()
     assert len(received) == 1 + 17
     assert sum(refusal.count for refusal in received) == 1000

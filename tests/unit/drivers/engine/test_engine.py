@@ -18,7 +18,7 @@ from sandmeshd.drivers.engine.engine import Engine, open_engine
 from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.garbage import GarbageCollector
 from sandmeshd.drivers.engine.settings import DockerSettings, how_to_start
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.paths import MeshPaths
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -138,7 +138,7 @@ async def test_events_that_broke_off_are_asked_for_again_and_of_a_start_its_star
 
     async with _serving(tmp_path, handle) as engine:
         subscriber = EventSubscriber(engine, ["a=b"])
-        following = asyncio.create_task(subscriber.follow(Folders(MeshPaths("unit", tmp_path, tmp_path))))
+        following = asyncio.create_task(subscriber.follow(MeshFolders(MeshPaths("unit", tmp_path, tmp_path))))
         with subscriber.watching() as changes, subscriber.end_of("sb_starting") as ended:
             async with asyncio.timeout(30), aclosing(changes.follow()) as ids:
                 assert await anext(ids) == "sb_running"

@@ -14,29 +14,29 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.engine.container_config import OWNER, container_config
-from sandmeshd.drivers.engine.links import Link
+from sandmeshd.drivers.engine.links import AgentAccess
 from sandmeshd.drivers.engine.network import OUR_DIRECTORY, files_for, network_config, with_network
 from sandmeshd.drivers.engine.requirements import capabilities, check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.paths import MeshPaths
 
-AT_PORTS = Link("port", "owner", "192.0.2.1", 20000, 20001)
-ON_NETWORKS = Link("network", "owner")
+AT_PORTS = AgentAccess("port", "owner", "192.0.2.1", 20000, 20001)
+ON_NETWORKS = AgentAccess("network", "owner")
 PATHS = MeshPaths("unit", Path("/nonexistent"), Path("/nonexistent"))
 
 
-def _body(tmp_path: Path, link: Link) -> dict[str, Any]:
+def _body(tmp_path: Path, link: AgentAccess) -> dict[str, Any]:
     settings = DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path), link=link)
     spec = sandbox_pb2.SandboxSpec(template="base")
-    body = container_config(settings, Folders(settings.paths).folder("sb_1"), spec, "image", trusts=True)
+    body = container_config(settings, MeshFolders(settings.paths).folder("sb_1"), spec, "image", trusts=True)
     return with_network(body, link, "sandmesh-unit-sb_1", 20001 if link.mode == "port" else 0)
 
 
 @pytest.mark.parametrize("link", [AT_PORTS, ON_NETWORKS], ids=["port", "network"])
 def test_a_container_on_a_network_has_no_file_of_this_machine_and_one_capability_more(
-    tmp_path: Path, link: Link
+    tmp_path: Path, link: AgentAccess
 ) -> None:
     body = _body(tmp_path, link)
     host = body["HostConfig"]
@@ -96,7 +96,7 @@ def test_none_is_not_promised_at_ports_and_every_sandbox_needs_one() -> None:
         (ON_NETWORKS, {}, "ports"),
     ],
 )
-def test_what_cannot_be_enforced_is_named(link: Link, spec: dict[str, Any], needs: str) -> None:
+def test_what_cannot_be_enforced_is_named(link: AgentAccess, spec: dict[str, Any], needs: str) -> None:
     request = pb.CreateSandboxRequest(spec=sandbox_pb2.SandboxSpec(template="base", **spec), ports=[20000])
     with pytest.raises(CapabilityMissing) as caught:
         check(DOCKER, request, {}, link)

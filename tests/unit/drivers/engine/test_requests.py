@@ -21,12 +21,12 @@ from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.connection import tls_context
 from sandmeshd.drivers.engine.container_config import AGENT_BYTES, container_config, scratch_directories
 from sandmeshd.drivers.engine.driver import killed_within, state_of
-from sandmeshd.drivers.engine.links import Link
+from sandmeshd.drivers.engine.links import AgentAccess
 from sandmeshd.drivers.engine.requirements import check, default_memory
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.mounts.host_directories import opened
-from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.paths import MeshPaths
 from tests.ordinary import ORDINARY_UID
 
@@ -43,7 +43,7 @@ def settings(tmp_path: Path) -> DockerSettings:
 
 def _config(settings: DockerSettings, **limits: int) -> dict[str, Any]:
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(**limits))
-    folder = Folders(settings.paths).folder("sb_1")
+    folder = MeshFolders(settings.paths).folder("sb_1")
     return container_config(settings, folder, spec, "image", trusts=False)
 
 
@@ -74,7 +74,7 @@ def test_nothing_of_the_host_is_mounted_but_the_directory_of_the_agents_socket_a
 ) -> None:
     mounts = _config(settings)["HostConfig"]["Mounts"]
     sources = [mount["Source"] for mount in mounts if mount["Type"] == "bind"]
-    sockets = Folders(settings.paths).folder("sb_1").sockets
+    sockets = MeshFolders(settings.paths).folder("sb_1").sockets
     assert sources == [str(sockets), str(sockets / "hosts")]
 
 
@@ -163,7 +163,7 @@ def test_what_the_engine_cannot_limit_is_refused_by_name(name: str) -> None:
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(**{name: 1 << 30}))
     request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
     with pytest.raises(CapabilityMissing) as caught:
-        check(DOCKER, request, DOCKER.enforceable({}), Link())
+        check(DOCKER, request, DOCKER.enforceable({}), AgentAccess())
     assert caught.value.facts["needs"] == name.partition("_")[0]
 
 
@@ -171,7 +171,7 @@ def test_memory_that_holds_no_python_is_refused() -> None:
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(memory_bytes=MEBIBYTE))
     request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
     with pytest.raises(InvalidArgument, match="at least"):
-        check(DOCKER, request, DOCKER.enforceable(WHOLE), Link())
+        check(DOCKER, request, DOCKER.enforceable(WHOLE), AgentAccess())
 
 
 def test_how_a_container_ended_is_told() -> None:

@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
 from sandmeshd.drivers.engine.gvisor.runtime import check_runtime
-from sandmeshd.drivers.engine.links import Link
+from sandmeshd.drivers.engine.links import AgentAccess
 from sandmeshd.drivers.engine.requirements import check
 from sandmeshd.drivers.engine.runtimes import FLAGS, GVISOR
 
@@ -53,5 +53,5 @@ def test_a_limit_of_memory_is_refused_since_the_whole_sandbox_would_end() -> Non
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(memory_bytes=1 << 30))
     request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
     with pytest.raises(CapabilityMissing, match="gvisor driver cannot") as caught:
-        check(GVISOR, request, able, Link())
+        check(GVISOR, request, able, AgentAccess())
     assert caught.value.facts["needs"] == "memory"

@@ -8,7 +8,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.kubernetes.agent_sandbox.claims import FINAL, MISTAKES, as_pod
-from sandmeshd.drivers.kubernetes.reasons import Waiting, state_of, waiting_for
+from sandmeshd.drivers.kubernetes.reasons import PodWait, state_of, waiting_for
 
 
 def _claim(ready: str, reason: str, **status: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def test_reasons_that_no_waiting_ends_are_the_end(reason: str) -> None:
 def test_other_reasons_are_waited_for(reason: str) -> None:
     waits = as_pod(_claim("False", reason))
     assert state_of(waits)[0] == pb.RUNTIME_STATE_STARTING
-    assert waiting_for(waits) == Waiting(reason, "why")
+    assert waiting_for(waits) == PodWait(reason, "why")
 
 
 def test_a_claim_that_is_ready_runs_at_its_pods_address_once_that_is_known() -> None:

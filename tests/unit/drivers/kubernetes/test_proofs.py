@@ -12,7 +12,7 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.kubernetes.cluster.canary import CONNECT, MESSAGE_FILE, PORT, Canaries, Facts, Finding
+from sandmeshd.drivers.kubernetes.cluster.canary import CONNECT, MESSAGE_FILE, PORT, Canaries, CanaryResult, Facts
 from sandmeshd.drivers.kubernetes.cluster.requests import ApiRefusal
 from sandmeshd.drivers.kubernetes.pod import pod
 from sandmeshd.drivers.kubernetes.proofs import Proofs, check_kernel, prove
@@ -43,7 +43,7 @@ class Found:
     """Canaries that find what a test says."""
 
     own_facts: Facts = field(default_factory=Facts)
-    policy: Finding = Finding.UNKNOWN
+    policy: CanaryResult = CanaryResult.UNKNOWN
     release: str = "6.18.5"
     pods: list[str] = field(default_factory=list[str])
 
@@ -55,7 +55,7 @@ class Found:
         self.pods.append("facts")
         return self.own_facts
 
-    async def network_policy(self) -> Finding:
+    async def network_policy(self) -> CanaryResult:
         self.pods.append("policy")
         return self.policy
 
@@ -78,7 +78,7 @@ async def test_what_nobody_claims_is_neither_tried_nor_reported() -> None:
 
 async def test_what_a_pod_shows_is_reported_as_tried_and_what_none_can_show_as_declared() -> None:
     declared = ("single-process-oom", "user-namespaces")
-    shown = Facts(single_process_oom=Finding.HOLDS, user_namespaces=Finding.HOLDS, kernel=NODE)
+    shown = Facts(single_process_oom=CanaryResult.HOLDS, user_namespaces=CanaryResult.HOLDS, kernel=NODE)
     able = enforceable((1, 36), "disk", await proofs(Found(shown), declared=declared))
     assert able["memory"].endswith("(tried by a pod)")
     assert able["pids"].endswith("(tried by a pod)")
@@ -90,7 +90,7 @@ async def test_what_a_pod_shows_is_reported_as_tried_and_what_none_can_show_as_d
 
 @pytest.mark.parametrize("claim", ["network-policy", "single-process-oom", "user-namespaces"])
 async def test_a_claim_that_a_pod_contradicts_is_refused_with_what_to_take_out(claim: str) -> None:
-    no = Finding.CONTRADICTED
+    no = CanaryResult.CONTRADICTED
     found = Found(Facts(single_process_oom=no, user_namespaces=no), policy=no)
     with pytest.raises(RuntimeUnavailable, match=f"take '{claim}' out of SANDMESH_KUBERNETES_DECLARED"):
         await proofs(found, declared=(claim,))
@@ -102,8 +102,8 @@ async def test_a_lower_posture_rests_on_a_policy_that_is_enforced_or_on_the_oper
         await proofs(Found(), posture=posture)
     for declared in ((), ("network-policy",)):
         with pytest.raises(RuntimeUnavailable, match="the network plugin enforces none"):
-            await proofs(Found(policy=Finding.CONTRADICTED), posture=posture, declared=declared)
-    assert (await proofs(Found(policy=Finding.HOLDS), posture=posture)).network_policy is Finding.HOLDS
+            await proofs(Found(policy=CanaryResult.CONTRADICTED), posture=posture, declared=declared)
+    assert (await proofs(Found(policy=CanaryResult.HOLDS), posture=posture)).network_policy is CanaryResult.HOLDS
     word = await proofs(Found(), posture=posture, declared=("network-policy",))
     assert word.network_policy is not None
     assert word.network_policy.value == "declared by the operator"

@@ -14,7 +14,7 @@ from aiohttp import WSMsgType, web
 from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.drivers.kubernetes.cluster.credentials import open_cluster
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
-from sandmeshd.drivers.kubernetes.reach import Reach
+from sandmeshd.drivers.kubernetes.reach import PodReach
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths
 
@@ -23,7 +23,7 @@ Speak = Callable[[web.WebSocketResponse], Awaitable[None]]
 
 
 @asynccontextmanager
-async def _reach(folder: Path, speak: Speak) -> AsyncGenerator[tuple[Reach, str]]:
+async def _reach(folder: Path, speak: Speak) -> AsyncGenerator[tuple[PodReach, str]]:
     """Yield a way through a server that speaks as an API server does, and the socket's path."""
 
     async def forward(request: web.Request) -> web.WebSocketResponse:
@@ -43,7 +43,7 @@ async def _reach(folder: Path, speak: Speak) -> AsyncGenerator[tuple[Reach, str]
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with _cluster(folder, f"http://127.0.0.1:{runner.addresses[0][1]}") as cluster:
-            reach = Reach(cluster, folder / "f")
+            reach = PodReach(cluster, folder / "f")
             await reach.open("sm-one")
             endpoint = reach.endpoint("sm-one", "tls://10.0.0.1:8571?pin=ab")
             assert (read_address(endpoint).pin, read_address(endpoint).path) == ("ab", str(folder / "f" / "sm-one"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.kubernetes.reasons import Waiting, gone_detail, state_of, waiting_for
+from sandmeshd.drivers.kubernetes.reasons import PodWait, gone_detail, state_of, waiting_for
 
 ENDED, RUNNING, STARTING = pb.RUNTIME_STATE_ENDED, pb.RUNTIME_STATE_RUNNING, pb.RUNTIME_STATE_STARTING
 
@@ -46,9 +46,9 @@ def test_a_pod_that_is_deleted_without_a_reason_was_deleted_by_somebody_else() -
 
 def test_a_pod_that_waits_says_for_what() -> None:
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-    assert waiting_for(_pod(phase="Pending", conditions=[unschedulable])) == Waiting("Unschedulable", "0/1 nodes")
+    assert waiting_for(_pod(phase="Pending", conditions=[unschedulable])) == PodWait("Unschedulable", "0/1 nodes")
     pulling = [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}}]
-    assert waiting_for(_pod(phase="Pending", containerStatuses=pulling)) == Waiting("ImagePullBackOff", "back-off")
+    assert waiting_for(_pod(phase="Pending", containerStatuses=pulling)) == PodWait("ImagePullBackOff", "back-off")
     assert waiting_for(_pod(phase="Pending")) is None
     assert state_of(_pod(phase="Pending")) == (STARTING, "")
     assert state_of(_pod(phase="Running")) == (RUNNING, "")

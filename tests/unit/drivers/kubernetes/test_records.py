@@ -14,8 +14,8 @@ from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.kubernetes import records
 from sandmeshd.drivers.kubernetes.cluster.requests import NOT_FOUND, ApiRefusal, Cluster
 from sandmeshd.drivers.kubernetes.kinds import PODS
-from sandmeshd.drivers.kubernetes.records import Records
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.kubernetes.records import PodRecords
+from sandmeshd.drivers.node.records import SpecRecord
 
 
 class Server:
@@ -61,15 +61,15 @@ class Server:
             await self.written.wait_for(lambda: self.patches >= times)
 
 
-def opened(server: Server) -> Records:
+def opened(server: Server) -> PodRecords:
     """Return the records of a driver."""
-    return Records(cast("Cluster", server), "mesh", PODS)
+    return PodRecords(cast("Cluster", server), "mesh", PODS)
 
 
-def claimed(token: int, session: str = "") -> Record:
+def claimed(token: int, session: str = "") -> SpecRecord:
     """Return a record of the sandbox, by who has it."""
     labels = {"session": session} if session else {}
-    return Record(pb.RuntimeSandbox(sandbox_id="one", mesh_id="mesh", record_labels=labels), token)
+    return SpecRecord(pb.RuntimeSandbox(sandbox_id="one", mesh_id="mesh", record_labels=labels), token)
 
 
 @pytest.fixture(autouse=True)

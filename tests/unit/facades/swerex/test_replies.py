@@ -9,15 +9,15 @@ import pytest
 
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.swerex import replies as kept
-from sandmeshd.facades.swerex.places import Place
+from sandmeshd.facades.swerex.places import RuntimePlace
 from sandmeshd.facades.swerex.replies import Replies, Reply
 from tests.unit.store.waiting import until
 
 MEBIBYTE = 1 << 20
 
 
-def place(name: str, owner: str = "user ada") -> Place:
-    return Place("key", "base", name, owner)
+def place(name: str, owner: str = "user ada") -> RuntimePlace:
+    return RuntimePlace("key", "base", name, owner)
 
 
 def replying(size: int, made: list[int]) -> Callable[[], Awaitable[Reply]]:

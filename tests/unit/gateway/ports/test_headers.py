@@ -6,11 +6,11 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from sandmeshd.gateway.ports.headers import Place, for_client, for_server
+from sandmeshd.gateway.ports.headers import PortOrigin, for_client, for_server
 from sandmeshd.runtime.http.headers import end_to_end
 
-PLACE = Place("http://127.0.0.1:8571", "/p/token", 8000)
-HOST = Place("http://token.ports.example", "", 8000)
+PLACE = PortOrigin("http://127.0.0.1:8571", "/p/token", 8000)
+HOST = PortOrigin("http://token.ports.example", "", 8000)
 
 
 def multidict(*headers: tuple[str, str]) -> CIMultiDictProxy[str]:

@@ -8,14 +8,14 @@ import pytest
 from pydantic import SecretStr
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
+from sandmeshd.gateway.ports.tokens import Signer, TokenTarget, new_exposure
 
 SANDBOX = "sb_koyxivlv2mjpi6ysczakdgwyp4"
 
 
-def target(**changed: object) -> Target:
+def target(**changed: object) -> TokenTarget:
     fields = {"sandbox_id": SANDBOX, "exposure_id": new_exposure(), "port": 65535, "expires": int(time.time()) + 60}
-    return Target(**{**fields, **changed})  # type: ignore[arg-type]  # by name
+    return TokenTarget(**{**fields, **changed})  # type: ignore[arg-type]  # by name
 
 
 def test_a_token_is_read_as_it_was_made_and_fits_a_name_of_the_dns() -> None:

@@ -36,7 +36,7 @@ class ToolOutput:
 
 
 @dataclass(frozen=True)
-class Session:
+class CloudSession:
     """A session that exists, over an open API."""
 
     api: AgentBay
@@ -91,7 +91,7 @@ async def create_session(client: AgentBayClient, image_id: str, labels: Mapping[
         return str(data["SessionId"])
 
 
-async def get_session(api: AgentBay, session_id: str) -> Session:
+async def get_session(api: AgentBay, session_id: str) -> CloudSession:
     """Return a session that exists.
 
     Raises:
@@ -104,7 +104,7 @@ async def get_session(api: AgentBay, session_id: str) -> Session:
         )
         for one in map(read_object, read_list(data.get("ToolList")))
     }
-    return Session(api, session_id, str(data.get("LinkUrl") or ""), str(data.get("Token") or ""), servers)
+    return CloudSession(api, session_id, str(data.get("LinkUrl") or ""), str(data.get("Token") or ""), servers)
 
 
 async def delete_session(client: AgentBayClient, session_id: str) -> bool:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from sandmesh.compat.agentscope_runtime.cloud.client import AgentBayClient, AgentBayError, read_list, read_object
-from sandmesh.compat.agentscope_runtime.cloud.sessions import Session, ToolOutput, get_session
+from sandmesh.compat.agentscope_runtime.cloud.sessions import CloudSession, ToolOutput, get_session
 from sandmesh.shared.numbers import decimal
 
 COMMAND_MILLISECONDS: Final = 50_000
@@ -53,7 +53,7 @@ def list_tools(session_id: str, tool_type: str | None) -> Result:
     }
 
 
-async def _run_shell_command(session: Session, arguments: Arguments) -> Result:
+async def _run_shell_command(session: CloudSession, arguments: Arguments) -> Result:
     parameters = {"command": arguments["command"], "timeout_ms": COMMAND_MILLISECONDS}
     output = await session.call("shell", parameters)
     wrapped = read_object(output.text)
@@ -67,7 +67,7 @@ async def _run_shell_command(session: Session, arguments: Arguments) -> Result:
     return {"success": code == 0, "output": text, "error": (errors or None) if code else None, "exit_code": code}
 
 
-async def _run_ipython_cell(session: Session, arguments: Arguments) -> Result:
+async def _run_ipython_cell(session: CloudSession, arguments: Arguments) -> Result:
     parameters = {"code": arguments["code"], "language": "python", "timeout_s": CODE_SECONDS}
     output = await session.call("run_code", parameters)
     if output.failed:
@@ -87,7 +87,7 @@ def _cell_text(rich: Mapping[str, Any]) -> str:
     return str(first.get("text/plain") or first.get("text") or "".join(rich.get("stdout") or []))
 
 
-async def _read_file(session: Session, arguments: Arguments) -> Result:
+async def _read_file(session: CloudSession, arguments: Arguments) -> Result:
     path = arguments["path"]
     if session.is_linked:
         return _content(await session.call("read_file", {"path": path, "offset": 0, "length": 0}))
@@ -102,7 +102,7 @@ async def _read_file(session: Session, arguments: Arguments) -> Result:
     return await _read_pieces(session, path, size)
 
 
-async def _read_pieces(session: Session, path: str, size: int) -> Result:
+async def _read_pieces(session: CloudSession, path: str, size: int) -> Result:
     # In one piece a text arrives as it is; a larger one is read as bytes, since a piece may end within a character.
     form = {"format": "binary"} if size > READ_BYTES else {}
     pieces: list[bytes] = []
@@ -119,7 +119,7 @@ def _content(output: ToolOutput) -> Result:
     return {"success": not output.failed, "content": "" if output.failed else output.text, "error": output.error}
 
 
-async def _write_file(session: Session, arguments: Arguments) -> Result:
+async def _write_file(session: CloudSession, arguments: Arguments) -> Result:
     rest, mode = str(arguments.get("content", "")), "overwrite"
     while True:
         piece = rest if session.is_linked else rest.encode()[:WRITE_BYTES].decode(errors="ignore")
@@ -129,7 +129,7 @@ async def _write_file(session: Session, arguments: Arguments) -> Result:
             return _done(output)
 
 
-async def _list_directory(session: Session, arguments: Arguments) -> Result:
+async def _list_directory(session: CloudSession, arguments: Arguments) -> Result:
     output = await session.call("list_directory", {"path": arguments.get("path", ".")})
     files: list[Result] = []
     for line in [] if output.failed else output.text.splitlines():
@@ -139,26 +139,26 @@ async def _list_directory(session: Session, arguments: Arguments) -> Result:
     return {"success": not output.failed, "files": files, "error": output.error}
 
 
-async def _take_screenshot(session: Session, arguments: Arguments) -> Result:
+async def _take_screenshot(session: CloudSession, arguments: Arguments) -> Result:
     del arguments
     output = await session.call("system_screenshot", {})
     url = None if output.failed else output.text
     return {"success": not output.failed, "screenshot_url": url, "error": output.error}
 
 
-def _passing(tool: str, *names: str) -> Callable[[Session, Arguments], Awaitable[Result]]:
+def _passing(tool: str, *names: str) -> Callable[[CloudSession, Arguments], Awaitable[Result]]:
     """Return a tool that passes the arguments of these names to the vendor's."""
 
-    async def call(session: Session, arguments: Arguments) -> Result:
+    async def call(session: CloudSession, arguments: Arguments) -> Result:
         return _done(await session.call(tool, {name: arguments[name] for name in names}))
 
     return call
 
 
-def _missing(name: str) -> Callable[[Session, Arguments], Awaitable[Result]]:
+def _missing(name: str) -> Callable[[CloudSession, Arguments], Awaitable[Result]]:
     """Return a tool of the old client for which AgentBay has none."""
 
-    async def call(session: Session, arguments: Arguments) -> Result:
+    async def call(session: CloudSession, arguments: Arguments) -> Result:
         del session, arguments
         error = f"AgentBay has no tool that takes a selector, so nothing was done: {name} never worked with its package"
         return {"success": False, "error": error}
@@ -166,8 +166,8 @@ def _missing(name: str) -> Callable[[Session, Arguments], Awaitable[Result]]:
     return call
 
 
-def _by_own_name(name: str) -> Callable[[Session, Arguments], Awaitable[Result]]:
-    async def call(session: Session, arguments: Arguments) -> Result:
+def _by_own_name(name: str) -> Callable[[CloudSession, Arguments], Awaitable[Result]]:
+    async def call(session: CloudSession, arguments: Arguments) -> Result:
         if session.servers and name not in session.servers:
             return {"success": False, "error": f"Tool '{name}' not found in AgentBay session"}
         output = await session.call(name, arguments)
@@ -182,7 +182,7 @@ def _done(output: ToolOutput) -> Result:
     return {"success": not output.failed, "error": output.error}
 
 
-_TOOLS: Final[Mapping[str, Callable[[Session, Arguments], Awaitable[Result]]]] = MappingProxyType(
+_TOOLS: Final[Mapping[str, Callable[[CloudSession, Arguments], Awaitable[Result]]]] = MappingProxyType(
     {
         "run_shell_command": _run_shell_command,
         "run_ipython_cell": _run_ipython_cell,

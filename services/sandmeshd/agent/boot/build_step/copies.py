@@ -27,7 +27,7 @@ class CopyRefused(Exception):
 
 
 @dataclass
-class Copy:
+class CopyInstruction:
     """One COPY or ADD."""
 
     target: str
@@ -199,10 +199,10 @@ def owner_of(text: str) -> tuple[int, int] | None:
     return (account.uid, account.uid) if name.isdecimal() and not colon else (account.uid, account.gid)
 
 
-def copy_of(values: Mapping[str, Any]) -> Copy:
+def copy_of(values: Mapping[str, Any]) -> CopyInstruction:
     """Return what a step says of a copy."""
     owner = owner_of(values["owner"])
-    return Copy(
+    return CopyInstruction(
         target=values["target"],
         several=values["several"],
         owner=owner if owner is not None or values["keeps_owners"] else (0, 0),

@@ -19,7 +19,7 @@ _KEPT: Final = sum(1 << number for number in (0, 1, 2, 3, 4, 5))
 and KILL, in the sandbox's user namespace."""
 
 
-class Entry:
+class ImageEntry:
     """What the driver says of an image: `--image JSON`."""
 
     def __init__(self, text: str) -> None:

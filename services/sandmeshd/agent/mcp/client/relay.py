@@ -33,7 +33,7 @@ _MAX_BODY: Final = protocol.MAX_MESSAGE - protocol.MAX_HEAD
 _MAX_WAITING: Final = 64
 
 
-class Agent(Protocol):
+class RelayPeer(Protocol):
     """The peer that messages go to."""
 
     async def send(self, head: dict[str, Any], body: bytes = b"") -> None:
@@ -41,10 +41,10 @@ class Agent(Protocol):
         ...
 
 
-class Relay:
+class ServerRelay:
     """What one server asks and reports, and the replies."""
 
-    def __init__(self, agent: Agent, session: int) -> None:
+    def __init__(self, agent: RelayPeer, session: int) -> None:
         self._agent = agent
         self._session = session
         self._numbers = itertools.count(1)
@@ -91,10 +91,10 @@ def _result(reply: Mapping[str, Any]) -> dict[str, Any]:
     return cast("dict[str, Any]", reply["result"])
 
 
-class Dispatcher(JSONRPCDispatcher[TransportContext]):
+class RelayDispatcher(JSONRPCDispatcher[TransportContext]):
     """The library's, which passes a server's messages on as they came, and says when its connection ended."""
 
-    def __init__(self, read: Any, write: Any, relay: Relay, capabilities: Mapping[str, Any]) -> None:
+    def __init__(self, read: Any, write: Any, relay: ServerRelay, capabilities: Mapping[str, Any]) -> None:
         super().__init__(read, write)
         self.ended = asyncio.Event()
         self._relay = relay

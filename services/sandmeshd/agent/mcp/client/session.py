@@ -18,10 +18,10 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, Implementation, ToolListChangedNotification
 
 from sandmeshd.agent.mcp.client import protocol
-from sandmeshd.agent.mcp.client.relay import Dispatcher, Relay
+from sandmeshd.agent.mcp.client.relay import RelayDispatcher, ServerRelay
 from sandmeshd.agent.mcp.client.result_blocks import blocks_of, encode
 from sandmeshd.agent.mcp.client.stdio import InvalidOutput, open_stdio
-from sandmeshd.agent.mcp.client.tool_list import Listing, list_all
+from sandmeshd.agent.mcp.client.tool_list import ToolListing, list_all
 
 _SECONDS: Final = 30.0
 _MAX_STRUCTURED: Final = 1 << 20
@@ -32,7 +32,7 @@ _SESSION: Final = "mcp-session-id"
 _CLIENT: Final = Implementation(name="sandmesh", version="0.1")
 
 
-class Agent(Protocol):
+class SessionPeer(Protocol):
     """The peer that a session reports to."""
 
     async def send(self, head: dict[str, Any], body: bytes = b"") -> None:
@@ -44,16 +44,16 @@ class Agent(Protocol):
         ...
 
 
-class Session:
+class McpSession:
     """A session with one server."""
 
-    def __init__(self, agent: Agent, request: Mapping[str, Any]) -> None:
+    def __init__(self, agent: SessionPeer, request: Mapping[str, Any]) -> None:
         self.number: int = request["session"]
-        self.relay = Relay(agent, self.number)
+        self.relay = ServerRelay(agent, self.number)
         self._agent = agent
         self._request = request
         self._invalid_output = InvalidOutput()
-        self._dispatcher: Dispatcher | None = None
+        self._dispatcher: RelayDispatcher | None = None
         self._headers: dict[str, str] = {}
         self._stale = asyncio.Event()
         self._refused = ""
@@ -80,7 +80,7 @@ class Session:
 
     async def _open(self, stack: AsyncExitStack, pipes: tuple[int, int] | None) -> asyncio.Event:
         read, write = await self._connect(stack, pipes)
-        self._dispatcher = dispatcher = Dispatcher(read, write, self.relay, self._request["capabilities"])
+        self._dispatcher = dispatcher = RelayDispatcher(read, write, self.relay, self._request["capabilities"])
         session = ClientSession(dispatcher=dispatcher, message_handler=self._on_notification, client_info=_CLIENT)
         await stack.enter_async_context(session)
         await session.initialize()
@@ -133,14 +133,14 @@ class Session:
         finally:
             over.cancel()
 
-    async def _listing(self) -> Listing:
+    async def _listing(self) -> ToolListing:
         try:
             return await list_all(self._ask)
         except MCPError as error:
             if error.code != METHOD_NOT_FOUND:
                 raise
             # It has resources or prompts, and no tools.
-            return Listing()
+            return ToolListing()
 
     async def _ask(self, method: str, params: dict[str, Any], on_progress: ProgressFnT | None = None) -> dict[str, Any]:
         if self._dispatcher is None:

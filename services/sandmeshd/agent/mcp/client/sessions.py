@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sandmesh.shared import frames
 from sandmeshd.agent.mcp.client import protocol
-from sandmeshd.agent.mcp.client.session import Session
+from sandmeshd.agent.mcp.client.session import McpSession
 
 _PIPES: Final = 2
 
@@ -34,13 +34,13 @@ class PassedPipes:
         return self._pipes.pop(session)
 
 
-class Sessions:
+class McpSessions:
     """All sessions and calls."""
 
     def __init__(self, writer: asyncio.StreamWriter, passed: PassedPipes) -> None:
         self._writer = writer
         self._passed = passed
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, McpSession] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._acknowledgements: dict[int, asyncio.Event] = {}
 
@@ -59,7 +59,7 @@ class Sessions:
         """Handle a message of the agent."""
         op = head["op"]
         if op == "open":
-            session = Session(self, head)
+            session = McpSession(self, head)
             self._sessions[session.number] = session
             pipes = self._passed.take(session.number) if head["transport"] == "stdio" else None
             self._begin(("session", session.number), session.run(pipes))
@@ -101,7 +101,7 @@ class Sessions:
 
 async def _serve(channel: socket.socket, passed: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=channel)
-    sessions = Sessions(writer, PassedPipes(passed))
+    sessions = McpSessions(writer, PassedPipes(passed))
     await sessions.send({"up": True})
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:

@@ -16,7 +16,7 @@ KEPT: Final = ("name", "title", "description", "inputSchema", "outputSchema", "a
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-class Listing:
+class ToolListing:
     """The valid tools of a server, and what is wrong with the others."""
 
     def __init__(self) -> None:
@@ -77,9 +77,9 @@ def _kind(value: object) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
-async def list_all(ask: Ask) -> Listing:
+async def list_all(ask: Ask) -> ToolListing:
     """Request all pages."""
-    listing, cursor = Listing(), None
+    listing, cursor = ToolListing(), None
     for _ in range(_MAX_PAGES):
         page = await ask("tools/list", {"cursor": cursor} if cursor else {})
         listing.take(page.get("tools"))

@@ -21,7 +21,7 @@ from sandmesh.shared.frames import FrameBuffer
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.mcp.client import protocol
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail, plain
-from sandmeshd.agent.processes.spawner import Process, Processes
+from sandmeshd.agent.processes.spawner import ProcessGroup, ProcessSpawner
 
 PROGRAM: Final = str(Path(__file__).parent.parent / "client" / "__main__.py")
 _START_SECONDS: Final = 60.0
@@ -37,7 +37,7 @@ Message = tuple[dict[str, Any], bytes]
 class ClientContext:
     """Where programs of user code run, and the libraries of the MCP client process."""
 
-    processes: Processes
+    processes: ProcessSpawner
     libraries: Sequence[str]
     environment: Mapping[str, str]
     workspace: str
@@ -87,7 +87,7 @@ class CallMessages:
 class ClientProcess(asyncio.Protocol):
     """A running process; when it ends every session is lost, and another one is started for the next call."""
 
-    def __init__(self, process: Process, stderr: StderrTail, pipe_socket: socket.socket) -> None:
+    def __init__(self, process: ProcessGroup, stderr: StderrTail, pipe_socket: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         self.up: asyncio.Future[None] = loop.create_future()
         self.alive = True

@@ -17,7 +17,7 @@ Reply = Callable[[bytes], None]
 """Sends a reply, an object of JSON with `result` or `error`, to the server that requested it."""
 
 
-class Client(Protocol):
+class McpClient(Protocol):
     """One client, as long as it is connected."""
 
     capabilities: Mapping[str, Any]
@@ -32,18 +32,18 @@ class Client(Protocol):
 class PendingRequest:
     """A request of a server that a client handles."""
 
-    client: Client
+    client: McpClient
     server: str
     key: tuple[int, int]
     """Which of the server's it is: its session and its number there."""
     reply: Reply
 
 
-class Clients:
+class McpClients:
     """All clients. A request goes to the one that connected last among those that handle it."""
 
     def __init__(self) -> None:
-        self._clients: list[Client] = []
+        self._clients: list[McpClient] = []
         self._pending: dict[int, PendingRequest] = {}
         self._numbers = itertools.count(1)
 
@@ -52,11 +52,11 @@ class Clients:
         """What the clients handle together; servers are shown it when they start."""
         return {name: value for client in self._clients for name, value in client.capabilities.items()}
 
-    def add(self, client: Client) -> None:
+    def add(self, client: McpClient) -> None:
         """Add a client."""
         self._clients.append(client)
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: McpClient) -> None:
         """Remove a client; what it had not answered is refused."""
         self._clients.remove(client)
         for number, pending in list(self._pending.items()):
@@ -92,7 +92,7 @@ class Clients:
         for key in [pending.key for pending in self._pending.values() if pending.key[0] == session]:
             self.cancel(key)
 
-    def answer(self, client: Client, number: int, reply: Mapping[str, Any]) -> None:
+    def answer(self, client: McpClient, number: int, reply: Mapping[str, Any]) -> None:
         """Pass on a client's reply to a request that it was sent."""
         pending = self._pending.get(number)
         if pending is not None and pending.client is client:

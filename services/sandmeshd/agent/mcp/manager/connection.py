@@ -14,12 +14,12 @@ from typing import Any, Final, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import CHUNK, Call, Outcome
-from sandmeshd.agent.calls.stdin import Input
+from sandmeshd.agent.calls.call import CHUNK, Outcome, RunningCall
+from sandmeshd.agent.calls.stdin import ProcessInput
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import put, unless_stopped
-from sandmeshd.agent.mcp.manager.clients import INTERNAL_ERROR, METHOD_NOT_FOUND, Clients
-from sandmeshd.agent.mcp.manager.requests import Refused, send_request
+from sandmeshd.agent.mcp.manager.clients import INTERNAL_ERROR, METHOD_NOT_FOUND, McpClients
+from sandmeshd.agent.mcp.manager.requests import RequestRefused, send_request
 from sandmeshd.agent.mcp.manager.server import Server
 
 METHODS: Final = frozenset(
@@ -44,10 +44,12 @@ _MOST_UNSENT: Final = 1000
 Find = Callable[[str], Server | None]
 
 
-class Connection:
+class ConnectedClient:
     """A client that is connected."""
 
-    def __init__(self, call: Call, arriving: Input, clients: Clients, capabilities: Mapping[str, Any]) -> None:
+    def __init__(
+        self, call: RunningCall, arriving: ProcessInput, clients: McpClients, capabilities: Mapping[str, Any]
+    ) -> None:
         self.capabilities = capabilities
         self._call = call
         self._input = arriving
@@ -110,15 +112,15 @@ class Connection:
     def _allowed(self, server: Server | None, method: str) -> Server:
         if server is None or method not in METHODS:
             missing = f"{method} is not passed on" if server else "the sandbox has no such MCP server"
-            raise Refused(METHOD_NOT_FOUND, missing)
+            raise RequestRefused(METHOD_NOT_FOUND, missing)
         if len(self._requests) > _MOST_REQUESTS:
-            raise Refused(INTERNAL_ERROR, f"{_MOST_REQUESTS} requests are under way: wait for some")
+            raise RequestRefused(INTERNAL_ERROR, f"{_MOST_REQUESTS} requests are under way: wait for some")
         return server
 
     async def _answer(self, number: int, server: Server | None, method: str, params: bytes) -> None:
         try:
             answer: dict[str, Any] = {"result": await send_request(self._allowed(server, method), method, params)}
-        except Refused as error:
+        except RequestRefused as error:
             answer = {"error": {"code": error.code, "message": str(error)}}
         except ToolFailure as error:
             answer = {"error": {"code": INTERNAL_ERROR, "message": str(error)}}

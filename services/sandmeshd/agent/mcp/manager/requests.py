@@ -13,7 +13,7 @@ _MAX_RESULT: Final = 32 << 20
 _INTERNAL_ERROR: Final = -32603
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request was refused, with a code of JSON-RPC."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -42,7 +42,7 @@ async def send_request(server: Server, method: str, params: bytes) -> dict[str, 
     code = head.get("code")
     lost = "the MCP server ended in the middle of the request: " if head.get("lost") is True else ""
     message = lost + plain(str(head.get("message", "")))
-    raise Refused(code if isinstance(code, int) and not lost else _INTERNAL_ERROR, message)
+    raise RequestRefused(code if isinstance(code, int) and not lost else _INTERNAL_ERROR, message)
 
 
 async def _collect(client: ClientProcess, messages: CallMessages) -> tuple[dict[str, Any], bytes]:
@@ -54,7 +54,7 @@ async def _collect(client: ClientProcess, messages: CallMessages) -> tuple[dict[
             return head, bytes(result)
         result += body
         if len(result) > _MAX_RESULT:
-            raise Refused(_INTERNAL_ERROR, f"the result is larger than {_MAX_RESULT >> 20} MiB")
+            raise RequestRefused(_INTERNAL_ERROR, f"the result is larger than {_MAX_RESULT >> 20} MiB")
         if head.get("waits") is True:
             client.acknowledge(messages)
 
@@ -65,5 +65,5 @@ def _read(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         result = None
     if not isinstance(result, dict):
-        raise Refused(_INTERNAL_ERROR, "the server's result is not an object of JSON")
+        raise RequestRefused(_INTERNAL_ERROR, "the server's result is not an object of JSON")
     return cast("dict[str, Any]", result)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import unless_stopped
 from sandmeshd.agent.mcp.manager.client_process import (
@@ -22,9 +22,9 @@ from sandmeshd.agent.mcp.manager.client_process import (
     open_pipes,
     parse_listing,
 )
-from sandmeshd.agent.mcp.manager.clients import INTERNAL_ERROR, Clients, refusal
+from sandmeshd.agent.mcp.manager.clients import INTERNAL_ERROR, McpClients, refusal
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail, plain
-from sandmeshd.agent.processes.spawner import Ended, Process
+from sandmeshd.agent.processes.spawner import ProcessEnd, ProcessGroup
 from sandmeshd.agent.python.kernels import is_block
 from sandmeshd.contracts.mcp_config import ServerConfig
 
@@ -40,7 +40,7 @@ _LAST_LINES: Final = 5
 
 
 @dataclass
-class Run:
+class ServerRun:
     """One start of a server, until it ended."""
 
     client: ClientProcess
@@ -49,14 +49,14 @@ class Run:
     """The reported reason of its end; with `fault` it explains more than how the process ended."""
     fault: bool = False
     session: int = 0
-    process: Process | None = None
+    process: ProcessGroup | None = None
     stderr: StderrTail | None = None
     over: str = ""
     """Why it is over."""
 
 
 @dataclass
-class Status:
+class ServerStatus:
     """The state of a server and what it offers."""
 
     state: str = IDLE
@@ -76,16 +76,16 @@ class Server:
         context: ClientContext,
         client: Callable[[], Awaitable[ClientProcess]],
         changed: Callable[[Server], None],
-        clients: Clients,
+        clients: McpClients,
     ) -> None:
         self.config = config
-        self.status = Status()
+        self.status = ServerStatus()
         self.clients = clients
         self._context = context
         self._client = client
         self._changed = changed
-        self._run: Run | None = None
-        self._starting: asyncio.Task[Run] | None = None
+        self._run: ServerRun | None = None
+        self._starting: asyncio.Task[ServerRun] | None = None
         self._stderr: StderrTail | None = None
         self._removed = False
         self._ending: set[asyncio.Task[None]] = set()
@@ -107,7 +107,7 @@ class Server:
 
     # Starting.
 
-    async def ready(self) -> Run:
+    async def ready(self) -> ServerRun:
         """Start it unless it runs; concurrent callers wait for the same start.
 
         Raises:
@@ -122,22 +122,22 @@ class Server:
             self._starting.add_done_callback(self._started)
         return await asyncio.shield(self._starting)
 
-    def _started(self, task: asyncio.Task[Run]) -> None:
+    def _started(self, task: asyncio.Task[ServerRun]) -> None:
         self._starting = None
         if not task.cancelled():
             # Mark it as retrieved: nobody may have waited.
             task.exception()
 
-    async def _start(self) -> Run:
+    async def _start(self) -> ServerRun:
         self.status.state, self.status.error = STARTING, ""
         self.status.starts += 1
-        run: Run | None = None
+        run: ServerRun | None = None
         try:
             _check_config(self.config)
             async with asyncio.timeout(self.config.startup_timeout):
                 client = await self._client()
                 loop = asyncio.get_running_loop()
-                run = Run(client, loop.create_future(), loop.create_future())
+                run = ServerRun(client, loop.create_future(), loop.create_future())
                 await self._open(run)
                 await run.opened
                 _check(run)
@@ -151,12 +151,12 @@ class Server:
         self.status.state, self._run = READY, run
         return run
 
-    async def _fail(self, run: Run | None, why: str) -> None:
+    async def _fail(self, run: ServerRun | None, why: str) -> None:
         self.status.state, self.status.error = FAILED, why.rstrip(".")
         if run is not None:
             await self._stop(run)
 
-    async def _open(self, run: Run) -> None:
+    async def _open(self, run: ServerRun) -> None:
         config = self.config
         request: dict[str, Any] = {"transport": config.transport, "url": config.url, "headers": dict(config.headers)}
         request["capabilities"] = self.clients.capabilities
@@ -181,7 +181,7 @@ class Server:
 
     # What the MCP client process reports.
 
-    def listed(self, run: Run, body: bytes) -> None:
+    def listed(self, run: ServerRun, body: bytes) -> None:
         """Replace the tools."""
         tools, self.status.problems = parse_listing(body)
         self.status.tools = {tool["name"]: tool for tool in tools}
@@ -189,13 +189,13 @@ class Server:
             run.opened.set_result(None)
         self._changed(self)
 
-    def end_soon(self, run: Run) -> None:
+    def end_soon(self, run: ServerRun) -> None:
         """Handle the end of a run, once its reason is known."""
         task = asyncio.get_running_loop().create_task(self._over(run))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _over(self, run: Run) -> None:
+    async def _over(self, run: ServerRun) -> None:
         """Wait until the MCP client process and the server report the end of a run; either may have the reason."""
         ended = run.process.ended if run.process is not None else None
         both: list[asyncio.Future[Any]] = [run.reason] if ended is None else [run.reason, ended]
@@ -205,7 +205,7 @@ class Server:
             why = _describe_end(ended.result())
         self.ended(run, why)
 
-    def ended(self, run: Run, why: str) -> None:
+    def ended(self, run: ServerRun, why: str) -> None:
         """Handle the end of a run."""
         run.over = run.over or why
         if not run.opened.done():
@@ -218,7 +218,7 @@ class Server:
 
     # Ending.
 
-    def _cut(self, run: Run) -> None:
+    def _cut(self, run: ServerRun) -> None:
         """Detach a run that is over, and end what is left of it."""
         self.clients.cancel_all(run.session)
         run.client.close(run.session)
@@ -227,7 +227,7 @@ class Server:
         if run.stderr is not None:
             asyncio.get_running_loop().call_soon(run.stderr.close)
 
-    async def _stop(self, run: Run) -> None:
+    async def _stop(self, run: ServerRun) -> None:
         """End a run: its input is closed, and what does not end then is killed."""
         self.clients.cancel_all(run.session)
         run.client.close(run.session)
@@ -249,11 +249,11 @@ class Server:
         if run is not None:
             await self._stop(run)
             self._run = None
-        self.status = Status()
+        self.status = ServerStatus()
 
     # Calling.
 
-    async def call(self, tool: str, arguments: bytes, call: Call) -> Outcome:
+    async def call(self, tool: str, arguments: bytes, call: RunningCall) -> Outcome:
         """Call one of its tools."""
         call.started()
         try:
@@ -272,7 +272,7 @@ class Server:
         except CallStopped:
             return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED, message=_STOPPED)
 
-    async def _follow(self, run: Run, messages: CallMessages, call: Call) -> Outcome:
+    async def _follow(self, run: ServerRun, messages: CallMessages, call: RunningCall) -> Outcome:
         while True:
             head, body = await messages.next()
             if "progress" in head:
@@ -285,7 +285,7 @@ class Server:
             elif "end" in head:
                 return await self._result(run, head, body, call)
 
-    async def _result(self, run: Run, head: Mapping[str, Any], body: bytes, call: Call) -> Outcome:
+    async def _result(self, run: ServerRun, head: Mapping[str, Any], body: bytes, call: RunningCall) -> Outcome:
         message = plain(str(head.get("message", "")))
         if head.get("lost") is True:
             if run.client.alive:
@@ -306,7 +306,7 @@ def _check_config(config: ServerConfig) -> None:
         raise ToolFailure(config.problem)
 
 
-def _check(run: Run) -> None:
+def _check(run: ServerRun) -> None:
     if run.over:
         raise ToolFailure(run.over)
 
@@ -317,7 +317,7 @@ _STOPPED: Final = "The call was stopped, and cancelled in the server."
 class _Listener:
     """Handles the messages about one run of a server."""
 
-    def __init__(self, server: Server, run: Run) -> None:
+    def __init__(self, server: Server, run: ServerRun) -> None:
         self._server = server
         self._run = run
 
@@ -357,7 +357,7 @@ class _Listener:
         self._server.ended(self._run, why)
 
 
-def _describe_end(ended: Ended) -> str:
+def _describe_end(ended: ProcessEnd) -> str:
     if ended.failure:
         return ended.failure
     if ended.signal is not None:

@@ -14,14 +14,14 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CapabilityMissing, InvalidArgument, ToolNotFound
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import is_stopped, put, unless_stopped
 from sandmeshd.agent.mcp.manager.client_process import ClientContext, ClientProcess, start_client_process
-from sandmeshd.agent.mcp.manager.clients import Clients
-from sandmeshd.agent.mcp.manager.connection import Connection, read_capabilities
+from sandmeshd.agent.mcp.manager.clients import McpClients
+from sandmeshd.agent.mcp.manager.connection import ConnectedClient, read_capabilities
 from sandmeshd.agent.mcp.manager.server import READY, Server
-from sandmeshd.agent.processes.spawner import Processes
+from sandmeshd.agent.processes.spawner import ProcessSpawner
 from sandmeshd.contracts.mcp_config import MAX_SERVERS, ServerConfig, read_config, read_template_config
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Servers:
         self._context = context
         self._groups = groups
         self._client: asyncio.Task[ClientProcess] | None = None
-        self._clients = Clients()
+        self._clients = McpClients()
         self._servers: dict[str, Server] = {config.name: self._create(config) for config in template_servers}
         self._template_servers = list(self._servers.values())
         self._settling: asyncio.Task[None] | None = None
@@ -97,7 +97,7 @@ class Servers:
 
     # The calls.
 
-    async def add(self, request: AddMcpServers, call: Call) -> Outcome:
+    async def add(self, request: AddMcpServers, call: RunningCall) -> Outcome:
         """Add servers and wait until each is ready or failed."""
         call.started()
         configs = read_config(request.config, self._groups)
@@ -111,7 +111,7 @@ class Servers:
             return Outcome(True, call.stop_reason or pb.END_REASON_CANCELLED, message="The servers still start.")
         return await _describe_all(call, added)
 
-    async def remove(self, request: RemoveMcpServer, call: Call) -> Outcome:
+    async def remove(self, request: RemoveMcpServer, call: RunningCall) -> Outcome:
         """End a server."""
         call.started()
         server = self._servers.pop(request.server, None)
@@ -121,12 +121,12 @@ class Servers:
         self._notify(server, removed=True)
         return Outcome()
 
-    async def list_all(self, _: ListMcpServers, call: Call) -> Outcome:
+    async def list_all(self, _: ListMcpServers, call: RunningCall) -> Outcome:
         """Describe the servers by name."""
         call.started()
         return await _describe_all(call, [server for _, server in sorted(self._servers.items())])
 
-    async def watch(self, _: WatchTools, call: Call) -> Outcome:
+    async def watch(self, _: WatchTools, call: RunningCall) -> Outcome:
         """Send the current servers, then each change, until the call is stopped."""
         changes: asyncio.Queue[bytes] = asyncio.Queue(256)
 
@@ -147,11 +147,11 @@ class Servers:
             self._subscribers.discard(notify)
         return Outcome(reason=call.stop_reason or pb.END_REASON_CANCELLED)
 
-    async def connect(self, request: ConnectMcp, call: Call) -> Outcome:
+    async def connect(self, request: ConnectMcp, call: RunningCall) -> Outcome:
         """Connect a client to the servers, until it ends its input."""
         if call.input is None:
             raise InvalidArgument("a client's messages come as input: start the call with takes_input")
-        connection = Connection(call, call.input, self._clients, read_capabilities(request.capabilities))
+        connection = ConnectedClient(call, call.input, self._clients, read_capabilities(request.capabilities))
         call.started()
         return await connection.run(self._servers.get)
 
@@ -181,7 +181,7 @@ class Servers:
         """Return the names of all tools of servers."""
         return [f"{name}.{tool}" for name, server in self._servers.items() for tool in server.status.tools]
 
-    async def _call_settled(self, name: str, arguments: bytes, call: Call) -> Outcome:
+    async def _call_settled(self, name: str, arguments: bytes, call: RunningCall) -> Outcome:
         """Call a tool that may belong to a server that was never started."""
         with suppress(CallStopped):
             await unless_stopped(call, self.settled())
@@ -227,14 +227,14 @@ class Servers:
         return await asyncio.shield(task)
 
 
-def make_servers(processes: Processes, config: agent_pb2.AgentConfig) -> Servers:
+def make_servers(processes: ProcessSpawner, config: agent_pb2.AgentConfig) -> Servers:
     """Create the servers of a sandbox, which has those of its template at first."""
     context = ClientContext(processes, list(config.mcp_libraries), dict(config.environment), config.workspace)
     groups = list(config.tool_groups)
     return Servers(context, read_template_config(config.mcp_config, groups), groups)
 
 
-async def _call(server: Server, tool: str, arguments: bytes, call: Call) -> Outcome:
+async def _call(server: Server, tool: str, arguments: bytes, call: RunningCall) -> Outcome:
     return await server.call(tool, arguments, call)
 
 
@@ -242,7 +242,7 @@ async def _settled(servers: list[Server]) -> None:
     await asyncio.gather(*(server.ready() for server in servers), return_exceptions=True)
 
 
-async def _describe_all(call: Call, servers: list[Server]) -> Outcome:
+async def _describe_all(call: RunningCall, servers: list[Server]) -> Outcome:
     described = [server.describe() for server in servers]
     for server in described:
         summary = f"{len(server['tools'])} tools" if server["state"] == READY else server["error"]

@@ -19,7 +19,7 @@ from sandmesh.shared import frames
 from sandmesh.shared.frames import FrameBuffer
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail
-from sandmeshd.agent.processes.spawner import Process, Processes
+from sandmeshd.agent.processes.spawner import ProcessGroup, ProcessSpawner
 
 PROGRAM: Final = str(Path(__file__).parents[2] / "userland" / "browser" / "__main__.py")
 _START_SECONDS: Final = 60.0
@@ -34,7 +34,7 @@ _ENDED: Final = (
 class BrowserContext:
     """Where the process runs: the processes of user code, the template's Python, its variables and directories."""
 
-    processes: Processes
+    processes: ProcessSpawner
     python: str
     environment: Mapping[str, str]
     workspace: str
@@ -47,7 +47,7 @@ class BrowserContext:
 class BrowserProcess(asyncio.Protocol):
     """A running process, which handles one request after another."""
 
-    def __init__(self, process: Process, stderr: StderrTail) -> None:
+    def __init__(self, process: ProcessGroup, stderr: StderrTail) -> None:
         self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.alive = True
         self._process = process

@@ -14,7 +14,7 @@ from sandmesh._tools import TOOLS, Tool
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Handler, Service
 from sandmeshd.agent.files.changes import make_directory
 from sandmeshd.agent.files.confinement import Workspace
@@ -22,9 +22,9 @@ from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.requests import Mkdir, Pack, Unpack
 from sandmeshd.agent.files.service import FileService
 from sandmeshd.agent.files.streams import unless_stopped
-from sandmeshd.agent.processes.spawner import Processes
+from sandmeshd.agent.processes.spawner import ProcessSpawner
 from sandmeshd.agent.tools.browser.process import BrowserContext, BrowserProcess, start_browser_process
-from sandmeshd.agent.tools.recorder.trace import Step, Trace
+from sandmeshd.agent.tools.recorder.trace import Trace, TracedCall
 from sandmeshd.agent.tools.viewers import PictureMessages, Viewers, connect_socket
 from sandmeshd.agent.userland.python import content_blocks, kernel_protocol
 
@@ -43,7 +43,7 @@ HARMLESS: Final = frozenset(
 """The tools that change nothing, which work while a person has the browser."""
 
 
-class View:
+class BrowserViewers:
     """The viewers of one browser; `open_view` starts it and has it listen at a socket."""
 
     def __init__(self, open_view: Callable[[str], Awaitable[None]], settled: Callable[[], Awaitable[None]]) -> None:
@@ -76,20 +76,20 @@ DIRECTORY: Final = ".cache/sandmesh-browser"
 def profile_services(home: str, most: int, settle: Callable[[], Awaitable[None]]) -> Mapping[str, Service]:
     """Return what serves the driver; `settle` closes the browser, so that its files are whole."""
 
-    async def pack(_: Any, call: Call) -> Outcome:
+    async def pack(_: Any, call: RunningCall) -> Outcome:
         await settle()
         with Workspace(home) as root:
             make_directory(root, Mkdir(DIRECTORY))
             return await _run(root, most, Pack.tool, {"path": DIRECTORY, "any_modes": True}, call)
 
-    async def unpack(_: Any, call: Call) -> Outcome:
+    async def unpack(_: Any, call: RunningCall) -> Outcome:
         with Workspace(home) as root:
             return await _run(root, most, Unpack.tool, {"path": DIRECTORY}, call)
 
     return {PACK: Service(_nothing, pack), UNPACK: Service(_nothing, unpack)}
 
 
-async def _run(root: Workspace, most: int, tool: str, arguments: Mapping[str, object], call: Call) -> Outcome:
+async def _run(root: Workspace, most: int, tool: str, arguments: Mapping[str, object], call: RunningCall) -> Outcome:
     service = FileService(root, most).services()[tool]
     return await service.run(service.read(json.dumps(arguments).encode()), call)
 
@@ -110,7 +110,7 @@ _WARM_AFTER_SECONDS: Final = 0.5
 _STOPPED: Final = "The call was stopped; what it had begun in the browser may still complete."
 
 
-class Browser:
+class SandboxBrowser:
     """The browser of a sandbox."""
 
     def __init__(self, context: BrowserContext) -> None:
@@ -121,7 +121,7 @@ class Browser:
         self.trace: Trace | None = None
         """Where calls are added while a recording is under way."""
         self._process: asyncio.Task[BrowserProcess] | None = None
-        self.view = View(self._open_view, self._cancelled)
+        self.view = BrowserViewers(self._open_view, self._cancelled)
 
     def handlers(self) -> Mapping[type[Tool], Handler]:
         """Return the handler of each browser tool."""
@@ -175,9 +175,9 @@ class Browser:
             if not self._process.cancelled() and self._process.exception() is None:
                 self._process.result().end("The sandbox ends.")
 
-    async def _traced(self, tool: str, declared: Tool, call: Call) -> Outcome:
+    async def _traced(self, tool: str, declared: Tool, call: RunningCall) -> Outcome:
         if self.trace is None:
-            return await self._run(tool, declared, call, Step())
+            return await self._run(tool, declared, call, TracedCall())
         async with self.trace.step(tool, vars(declared), self._picture) as step:
             return await self._run(tool, declared, call, step)
 
@@ -221,7 +221,7 @@ class Browser:
             self._resuming = asyncio.create_task(_resume(process, self._cast))
         return process
 
-    async def _run(self, tool: str, declared: Tool, call: Call, step: Step) -> Outcome:
+    async def _run(self, tool: str, declared: Tool, call: RunningCall, step: TracedCall) -> Outcome:
         call.started()
         work = unless_stopped(call, self._request(tool, vars(declared)))
         try:
@@ -258,7 +258,7 @@ async def _resume(process: BrowserProcess, cast: Mapping[str, Any]) -> None:
         await process.request(_CAST, cast)
 
 
-async def _write(reply: Mapping[str, Any], call: Call) -> Outcome:
+async def _write(reply: Mapping[str, Any], call: RunningCall) -> Outcome:
     for block in _blocks(reply):
         await _write_block(block, call)
     structured = json.dumps(reply["structured"]).encode() if reply.get("structured") else b""
@@ -271,7 +271,7 @@ def _blocks(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [cast("dict[str, Any]", block) for block in found if isinstance(block, dict)]
 
 
-async def _write_block(block: Mapping[str, Any], call: Call) -> None:
+async def _write_block(block: Mapping[str, Any], call: RunningCall) -> None:
     if block.get("type") == "image":
         kind, data = str(block.get("mimeType")), str(block.get("data"))
         image = {"type": "image", "data": data, "mimeType": kind, "annotations": None, "description": "screenshot"}
@@ -282,7 +282,7 @@ async def _write_block(block: Mapping[str, Any], call: Call) -> None:
     await call.text(str(block.get("text", "")), "stdout")
 
 
-def make_browser(processes: Processes, config: agent_pb2.AgentConfig) -> Browser:
+def make_browser(processes: ProcessSpawner, config: agent_pb2.AgentConfig) -> SandboxBrowser:
     """Create the browser of a sandbox; nothing is started."""
     environment, most = dict(config.environment), config.max_file_bytes
-    return Browser(BrowserContext(processes, config.python, environment, config.workspace, config.home, most))
+    return SandboxBrowser(BrowserContext(processes, config.python, environment, config.workspace, config.home, most))

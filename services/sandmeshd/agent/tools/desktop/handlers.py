@@ -26,12 +26,12 @@ from sandmesh._tools.desktop import (
 )
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Handler, Service
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.desktop.actions import Actions
-from sandmeshd.agent.tools.desktop.parts import RFB_SOCKET, Parts
-from sandmeshd.agent.tools.desktop.rfb import ClientMessages
+from sandmeshd.agent.tools.desktop.parts import RFB_SOCKET, DesktopParts
+from sandmeshd.agent.tools.desktop.rfb import RfbMessages
 from sandmeshd.agent.tools.desktop.screen import Screen
 from sandmeshd.agent.tools.recorder.handlers import Recorder
 from sandmeshd.agent.tools.viewers import Viewers, connect_socket
@@ -43,10 +43,10 @@ HELD: Final = (
 )
 
 
-class View:
+class DesktopViewers:
     """The viewers of one desktop."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DesktopParts) -> None:
         self._parts = parts
         self._viewers = Viewers("desktop", HELD)
         self.act = self._viewers.act
@@ -63,7 +63,7 @@ class View:
         """
         await self._parts.ready()
         server = await connect_socket(RFB_SOCKET)
-        messages = ClientMessages(lambda: not readonly and self._viewers.has(viewer))
+        messages = RfbMessages(lambda: not readonly and self._viewers.has(viewer))
         return self._viewers.connect(server, messages, None if readonly else viewer)
 
 
@@ -80,12 +80,12 @@ _NO_TERMINAL = (
 _LAUNCH = 'setsid "$@" </dev/null >/dev/null 2>&1 & echo $!'
 
 
-def make_desktop(programs: Programs, recorder: Recorder) -> Desktop:
+def make_desktop(programs: Programs, recorder: Recorder) -> ScreenTools:
     """Return a sandbox's desktop, which starts with the first call that needs it."""
-    return Desktop(Screen(programs), recorder)
+    return ScreenTools(Screen(programs), recorder)
 
 
-class Desktop:
+class ScreenTools:
     """The tools on one screen."""
 
     def __init__(self, screen: Screen, recorder: Recorder) -> None:
@@ -93,7 +93,7 @@ class Desktop:
         self._recorder = recorder
         recorder.parts = screen.parts
         self._actions = Actions(screen)
-        self.view = View(screen.parts)
+        self.view = DesktopViewers(screen.parts)
 
     def handlers(self) -> Mapping[type[Tool], Handler]:
         """Return the handler of each tool."""
@@ -113,7 +113,7 @@ class Desktop:
     def _alone(self, handler: Handler) -> Handler:
         """Return a handler whose calls end when a person takes over."""
 
-        async def run(request: Tool, call: Call) -> Outcome:
+        async def run(request: Tool, call: RunningCall) -> Outcome:
             call.started()
             return await self.view.act(_outcome(handler, request, call))
 
@@ -122,7 +122,7 @@ class Desktop:
     def _traced(self, handler: Handler) -> Handler:
         """Return a handler whose calls are in the trace of a recording."""
 
-        async def run(request: Tool, call: Call) -> Outcome:
+        async def run(request: Tool, call: RunningCall) -> Outcome:
             async with self._recorder.trace.step(request.name, vars(request), self._screen.picture) as step:
                 outcome = await handler(request, call)
                 step.result = outcome.structured.decode()
@@ -130,20 +130,20 @@ class Desktop:
 
         return run
 
-    async def act(self, request: ComputerUse, call: Call) -> Outcome:
+    async def act(self, request: ComputerUse, call: RunningCall) -> Outcome:
         """Carry out an action of a model."""
         call.started()
         work = self._actions.run(request, call)
         done = await (work if request.action in _HARMLESS else self.view.act(work))
         return await _image(call, done, "png") if isinstance(done, bytes) else await _plain(call, done)
 
-    async def take_screenshot(self, request: TakeScreenshot, call: Call) -> Outcome:
+    async def take_screenshot(self, request: TakeScreenshot, call: RunningCall) -> Outcome:
         """Take an image."""
         call.started()
         image = await self._screen.image(call, request.region, request.scale, request.format)
         return await _image(call, image, request.format)
 
-    async def get_screen(self, request: GetScreen, call: Call) -> Outcome:
+    async def get_screen(self, request: GetScreen, call: RunningCall) -> Outcome:
         """Return the screen's size, the mouse and the parts."""
         del request
         call.started()
@@ -151,13 +151,13 @@ class Desktop:
         parts = self._screen.parts.describe()
         return await _plain(call, {"width": size.width, "height": size.height, "cursor": cursor, "parts": parts})
 
-    async def list_windows(self, request: ListWindows, call: Call) -> Outcome:
+    async def list_windows(self, request: ListWindows, call: RunningCall) -> Outcome:
         """List the windows."""
         del request
         call.started()
         return await _plain(call, {"windows": await self._screen.windows(call)})
 
-    async def focus_window(self, request: FocusWindow, call: Call) -> Outcome:
+    async def focus_window(self, request: FocusWindow, call: RunningCall) -> Outcome:
         """Focus a window that exists."""
         known = {int(each["window_id"], 16): each for each in await self._screen.windows(call)}
         if int(request.window_id, 16) not in known:
@@ -166,7 +166,7 @@ class Desktop:
         await self._screen.mouse(call, "windowactivate", "--sync", str(int(request.window_id, 16)))
         return await _plain(call, {"ok": True})
 
-    async def launch(self, request: LaunchProgram, call: Call) -> Outcome:
+    async def launch(self, request: LaunchProgram, call: RunningCall) -> Outcome:
         """Start a program in the background."""
         name = request.command[0]
         if PurePath(name).name in _TERMINALS and not _has_terminals():
@@ -175,21 +175,21 @@ class Desktop:
         pid = await self._screen.run(call, "/bin/sh", "-c", find + _LAUNCH, "launch", *request.command)
         return await _plain(call, {"pid": int(pid)})
 
-    async def get_clipboard(self, request: GetClipboard, call: Call) -> Outcome:
+    async def get_clipboard(self, request: GetClipboard, call: RunningCall) -> Outcome:
         """Return the clipboard's text."""
         del request
         call.started()
         text = await self._screen.run(call, "/bin/sh", "-c", _PASTE)
         return await _plain(call, {"text": text.decode("utf-8", "replace")})
 
-    async def set_clipboard(self, request: SetClipboard, call: Call) -> Outcome:
+    async def set_clipboard(self, request: SetClipboard, call: RunningCall) -> Outcome:
         """Replace the clipboard's text."""
         if "\0" in request.text:
             raise ToolFailure("The clipboard takes no zero bytes.")
         await self._screen.run(call, "/bin/sh", "-c", _COPY, "copy", request.text)
         return await _plain(call, {"ok": True})
 
-    async def resize(self, request: ResizeScreen, call: Call) -> Outcome:
+    async def resize(self, request: ResizeScreen, call: RunningCall) -> Outcome:
         """Change the screen's size."""
         if self._recorder.filming:
             raise ToolFailure("The screen is being recorded, at its present size: stop the recording, then resize it.")
@@ -197,13 +197,13 @@ class Desktop:
         size = await self._screen.size(call)
         return await _plain(call, {"width": size.width, "height": size.height})
 
-    async def set_layout(self, request: SetKeyboardLayout, call: Call) -> Outcome:
+    async def set_layout(self, request: SetKeyboardLayout, call: RunningCall) -> Outcome:
         """Change the keyboard's layout."""
         await self._screen.set_layout(call, request.layout, request.variant)
         return await _plain(call, {"ok": True})
 
 
-async def _outcome(handler: Handler, request: Tool, call: Call) -> Outcome:
+async def _outcome(handler: Handler, request: Tool, call: RunningCall) -> Outcome:
     return await handler(request, call)
 
 
@@ -216,13 +216,13 @@ def _has_terminals() -> bool:
     return True
 
 
-async def _plain(call: Call, values: Mapping[str, Any]) -> Outcome:
+async def _plain(call: RunningCall, values: Mapping[str, Any]) -> Outcome:
     encoded = json.dumps(values)
     await call.text(encoded, "stdout")
     return Outcome(reason=pb.END_REASON_EXITED, structured=encoded.encode())
 
 
-async def _image(call: Call, data: bytes, form: str) -> Outcome:
+async def _image(call: RunningCall, data: bytes, form: str) -> Outcome:
     encoded = base64.b64encode(data).decode()
     block = {
         "type": "image",

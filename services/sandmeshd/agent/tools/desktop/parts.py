@@ -10,7 +10,7 @@ from typing import Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.processes.programs import Programs
-from sandmeshd.agent.processes.spawner import Ended, Process
+from sandmeshd.agent.processes.spawner import ProcessEnd, ProcessGroup
 
 FOLDER: Final = "/tmp/.desktop"  # noqa: S108 - inside a sandbox
 RFB_SOCKET: Final = f"{FOLDER}/rfb"
@@ -47,7 +47,7 @@ class Part:
     """Whether it writes to its output when it is ready."""
     script: str = _QUIETLY
     """What starts it in a shell."""
-    process: Process | None = None
+    process: ProcessGroup | None = None
 
     @property
     def runs(self) -> bool:
@@ -55,7 +55,7 @@ class Part:
         return self.process is not None and not self.process.ended.done()
 
 
-class Parts:
+class DesktopParts:
     """The parts of one sandbox's desktop."""
 
     def __init__(self, programs: Programs) -> None:
@@ -176,7 +176,7 @@ async def _end(part: Part) -> None:
 
 
 def _how(part: Part) -> str:
-    ended = part.process.ended.result() if part.process is not None else Ended()
+    ended = part.process.ended.result() if part.process is not None else ProcessEnd()
     if ended.failure:
         return f"{part.name} ({part.argv[0]}) did not run: {ended.failure}"
     by = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"

@@ -60,7 +60,7 @@ _INPUT: Final[Mapping[int, Callable[[bytes], int]]] = {
 """The length of each message about keys, mouse, clipboard, power and size."""
 
 
-class ClientMessages:
+class RfbMessages:
     """The messages of one viewer. `allowed` says whether its input passes now."""
 
     def __init__(self, allowed: Callable[[], bool]) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call
+from sandmeshd.agent.calls.call import RunningCall
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.desktop.keyboard import Keyboard
 from sandmeshd.agent.tools.desktop.keys import released
-from sandmeshd.agent.tools.desktop.parts import DISPLAY, Part, Parts, ended
+from sandmeshd.agent.tools.desktop.parts import DISPLAY, DesktopParts, Part, ended
 
 _VARIABLES: Final = {"DISPLAY": DISPLAY, "LC_ALL": "C.UTF-8"}
 _CONVERT: Final = """
@@ -45,7 +45,7 @@ _NO_KEY: Final = re.compile(rb"No such key name '([^']*)'")
 
 
 @dataclass(frozen=True)
-class Size:
+class ScreenSize:
     """The size of a screen."""
 
     width: int
@@ -67,10 +67,10 @@ class Screen:
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
-        self.parts = Parts(programs)
+        self.parts = DesktopParts(programs)
         self._keyboard = Keyboard()
 
-    async def run(self, call: Call, *argv: str) -> bytes:
+    async def run(self, call: RunningCall, *argv: str) -> bytes:
         """Run a program of the desktop and return its output.
 
         Raises:
@@ -93,7 +93,7 @@ class Screen:
             await call.text(note, "stderr")
         return done.stdout
 
-    async def _died(self, call: Call, started: Sequence[Part], said: bytes) -> str:
+    async def _died(self, call: RunningCall, started: Sequence[Part], said: bytes) -> str:
         """Return what ended beneath a program that failed, if that is why."""
         without_server = _NO_SERVER.search(said) is not None
         # The program may notice before the exit of its server is seen.
@@ -102,12 +102,12 @@ class Screen:
             died = await ended(started, _SLOW_DEATH_SECONDS)
         return f"{died}: the next call starts the desktop again." if died else ""
 
-    async def _answers(self, call: Call) -> bool:
+    async def _answers(self, call: RunningCall) -> bool:
         """Return whether the X server accepts connections."""
         answer = await self._programs.capture(("xdotool", "getdisplaygeometry"), _VARIABLES, call)
         return answer.ended.exit_code == 0
 
-    async def mouse(self, call: Call, *words: str) -> None:
+    async def mouse(self, call: RunningCall, *words: str) -> None:
         """Run one or more commands of xdotool; what they held down when they were ended is released."""
         try:
             await self.run(call, "xdotool", *words)
@@ -116,18 +116,18 @@ class Screen:
                 await self._programs.capture(("xdotool", *release), _VARIABLES, None)
             raise
 
-    async def size(self, call: Call) -> Size:
+    async def size(self, call: RunningCall) -> ScreenSize:
         """Return the screen's size."""
         width, height = (await self.run(call, "xdotool", "getdisplaygeometry")).split()
-        return Size(int(width), int(height))
+        return ScreenSize(int(width), int(height))
 
-    async def cursor(self, call: Call) -> tuple[int, int]:
+    async def cursor(self, call: RunningCall) -> tuple[int, int]:
         """Return the mouse's position."""
         found = await self.run(call, "xdotool", "getmouselocation", "--shell")
         values = dict(line.split("=", 1) for line in found.decode().splitlines())
         return int(values["X"]), int(values["Y"])
 
-    async def type(self, call: Call, text: str) -> None:
+    async def type(self, call: RunningCall, text: str) -> None:
         """Type a text in any script."""
 
         def run(*argv: str) -> Awaitable[bytes]:
@@ -135,7 +135,7 @@ class Screen:
 
         await self._keyboard.type(run, text)
 
-    async def set_layout(self, call: Call, layout: str, variant: str) -> None:
+    async def set_layout(self, call: RunningCall, layout: str, variant: str) -> None:
         """Change the keyboard's layout.
 
         Raises:
@@ -153,7 +153,7 @@ class Screen:
             known = "/usr/share/X11/xkb/rules/base.lst in the sandbox lists those there are"
             raise ToolFailure(f"There is no keyboard layout {name}: {known}.") from None
 
-    async def image(self, call: Call, region: Sequence[int] | None, scale: float, form: str) -> bytes:
+    async def image(self, call: RunningCall, region: Sequence[int] | None, scale: float, form: str) -> bytes:
         """Take an image of the screen or a region (left, top, right, bottom).
 
         Raises:
@@ -182,7 +182,7 @@ class Screen:
         await process.started
         await process.ended
 
-    async def windows(self, call: Call) -> list[dict[str, Any]]:
+    async def windows(self, call: RunningCall) -> list[dict[str, Any]]:
         """Return the windows from the bottom to the top."""
         # A window that has closed fails the whole list until the window manager has noticed, which may be busy.
         until = time.monotonic() + _LISTING_SECONDS
@@ -197,7 +197,7 @@ class Screen:
                     raise
             await asyncio.sleep(_LISTING_PAUSE_SECONDS)
 
-    async def _list(self, call: Call) -> list[dict[str, Any]]:
+    async def _list(self, call: RunningCall) -> list[dict[str, Any]]:
         rows = [line.split(None, 4) for line in (await self.run(call, "wmctrl", "-lp")).decode().splitlines()]
         # wmctrl's own positions count a window's frame twice.
         tree = await self.run(call, "xwininfo", "-root", "-tree")
@@ -215,7 +215,7 @@ class Screen:
                 found.append({"window_id": row[0], "pid": int(row[2]), "region": region, "title": title})
         return found
 
-    async def resize(self, call: Call, width: int, height: int) -> None:
+    async def resize(self, call: RunningCall, width: int, height: int) -> None:
         """Change the screen's size."""
         mode = f"{width}x{height}"
         timings = (*[str(width)] * 4, *[str(height)] * 4)

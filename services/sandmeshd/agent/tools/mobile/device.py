@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call
+from sandmeshd.agent.calls.call import RunningCall
 from sandmeshd.agent.processes.capture import Captured
 from sandmeshd.agent.processes.programs import Programs
 
@@ -26,7 +26,7 @@ _ENTER, _TAB = "KEYCODE_ENTER", "KEYCODE_TAB"
 
 
 @dataclass(frozen=True)
-class Size:
+class DeviceSize:
     """The size of a screen."""
 
     width: int
@@ -42,9 +42,9 @@ class Device:
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
-        self._size: Size | None = None
+        self._size: DeviceSize | None = None
 
-    async def size(self, call: Call | None) -> Size:
+    async def size(self, call: RunningCall | None) -> DeviceSize:
         """Return the size of the screen.
 
         Raises:
@@ -54,10 +54,10 @@ class Device:
         if not found:
             raise ToolFailure("The device does not say how large its screen is: `wm size` there has no answer.")
         # The last one is what an administrator has set, and holds.
-        self._size = Size(*map(int, found[-1]))
+        self._size = DeviceSize(*map(int, found[-1]))
         return self._size
 
-    async def point(self, call: Call | None, point: Sequence[float], what: str) -> tuple[int, int]:
+    async def point(self, call: RunningCall | None, point: Sequence[float], what: str) -> tuple[int, int]:
         """Return a point as whole pixels.
 
         Raises:
@@ -73,15 +73,17 @@ class Device:
                 raise ToolFailure(message)
         return int(x), int(y)
 
-    async def tap(self, call: Call | None, point: tuple[int, int]) -> None:
+    async def tap(self, call: RunningCall | None, point: tuple[int, int]) -> None:
         """Tap a point."""
         await self._shell(call, "input", "tap", *map(str, point))
 
-    async def swipe(self, call: Call | None, start: tuple[int, int], end: tuple[int, int], milliseconds: int) -> None:
+    async def swipe(
+        self, call: RunningCall | None, start: tuple[int, int], end: tuple[int, int], milliseconds: int
+    ) -> None:
         """Swipe from a point to another."""
         await self._shell(call, "input", "swipe", *map(str, (*start, *end, milliseconds)))
 
-    async def press(self, call: Call | None, code: int | str) -> str:
+    async def press(self, call: RunningCall | None, code: int | str) -> str:
         """Press a key by its number or name, and return how Android calls it.
 
         Raises:
@@ -98,7 +100,7 @@ class Device:
             raise ToolFailure(unknown) if "Unknown keycode" in str(failure) else failure from None
         return key
 
-    async def type(self, call: Call | None, text: str) -> None:
+    async def type(self, call: RunningCall | None, text: str) -> None:
         """Type a text.
 
         Raises:
@@ -115,7 +117,7 @@ class Device:
                 if part:
                     await self._shell(call, "input", "text", part.replace(" ", "%s"))
 
-    async def _type_by_keyboard(self, call: Call | None, text: str) -> None:
+    async def _type_by_keyboard(self, call: RunningCall | None, text: str) -> None:
         if _KEYBOARD not in (await self._shell(call, "ime", "list", "-a", "-s")).split():
             message = (
                 "The text is not ASCII, which Android's `input text` does not type. The administrator of the device "
@@ -132,7 +134,7 @@ class Device:
             if before not in ("", "null", _KEYBOARD):
                 await self._shell(call, "ime", "set", before)
 
-    async def picture(self, call: Call | None) -> bytes:
+    async def picture(self, call: RunningCall | None) -> bytes:
         """Return an image of the screen as a PNG.
 
         Raises:
@@ -143,11 +145,11 @@ class Device:
             raise ToolFailure(f"The device took no screenshot: {_said(done) or 'it wrote nothing'}.")
         return done.stdout
 
-    async def _shell(self, call: Call | None, *words: str) -> str:
+    async def _shell(self, call: RunningCall | None, *words: str) -> str:
         done = await self._run(call, "shell", shlex.join(words))
         return done.stdout.decode("utf-8", "replace")
 
-    async def _run(self, call: Call | None, *words: str) -> Captured:
+    async def _run(self, call: RunningCall | None, *words: str) -> Captured:
         done = await self._programs.capture(("adb", *words), _SERVER, call)
         if done.ended.exit_code == 0 and b"Error: Unknown keycode" not in done.stdout + done.stderr:
             return done

@@ -21,11 +21,11 @@ from sandmesh._tools.mobile import (
 )
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.mobile.device import Device
-from sandmeshd.agent.tools.mobile.view import View
+from sandmeshd.agent.tools.mobile.view import DeviceViewers
 from sandmeshd.agent.userland.python import content_blocks
 
 _SWIPE_MILLISECONDS: Final = 300
@@ -34,20 +34,20 @@ _HARMLESS: Final = frozenset({"get_screen_resolution", "get_screenshot"})
 
 Done = str | dict[str, Any] | bytes
 """What an action returns: a text, plain values, or an image."""
-Action = Callable[[AdbUse, Call], Coroutine[Any, Any, Done]]
+Action = Callable[[AdbUse, RunningCall], Coroutine[Any, Any, Done]]
 
 
-def make_mobile(programs: Programs) -> Mobile:
+def make_mobile(programs: Programs) -> DeviceTools:
     """Return the tools of a sandbox's device."""
-    return Mobile(Device(programs))
+    return DeviceTools(Device(programs))
 
 
-class Mobile:
+class DeviceTools:
     """The tools on one device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self.view = View(device)
+        self.view = DeviceViewers(device)
         self._actions: dict[str, Action] = {
             "get_screen_resolution": self._resolution,
             "tap": self._tap,
@@ -71,7 +71,7 @@ class Mobile:
         }
         return {declaration: partial(self._run, form) for declaration, form in forms.items()}
 
-    async def _run(self, form: Callable[[Any], AdbUse], request: Tool, call: Call) -> Outcome:
+    async def _run(self, form: Callable[[Any], AdbUse], request: Tool, call: RunningCall) -> Outcome:
         call.started()
         wanted = form(request)
         work = self._actions[wanted.action](wanted, call)
@@ -84,39 +84,39 @@ class Mobile:
         structured = b"" if isinstance(done, str) else text.encode()
         return Outcome(reason=pb.END_REASON_EXITED, structured=structured)
 
-    async def _resolution(self, request: AdbUse, call: Call) -> Done:
+    async def _resolution(self, request: AdbUse, call: RunningCall) -> Done:
         del request
         size = await self._device.size(call)
         return {"width": size.width, "height": size.height}
 
-    async def _point(self, point: Sequence[float] | None, call: Call, what: str) -> tuple[int, int]:
+    async def _point(self, point: Sequence[float] | None, call: RunningCall, what: str) -> tuple[int, int]:
         if point is None:
             raise ToolFailure(f"{what} is missing: give x and y, like [100, 200].")
         return await self._device.point(call, point, what)
 
-    async def _tap(self, request: AdbUse, call: Call) -> Done:
+    async def _tap(self, request: AdbUse, call: RunningCall) -> Done:
         point = await self._point(request.coordinate, call, "coordinate")
         await self._device.tap(call, point)
         return f"Tapped at {point}"
 
-    async def _swipe(self, request: AdbUse, call: Call) -> Done:
+    async def _swipe(self, request: AdbUse, call: RunningCall) -> Done:
         start = await self._point(request.start, call, "start")
         end = await self._point(request.end, call, "end")
         await self._device.swipe(call, start, end, request.duration or _SWIPE_MILLISECONDS)
         return f"Swiped from {start} to {end}"
 
-    async def _type(self, request: AdbUse, call: Call) -> Done:
+    async def _type(self, request: AdbUse, call: RunningCall) -> Done:
         if not request.text:
             raise ToolFailure("input_text needs a text.")
         await self._device.type(call, request.text)
         return f"Input text: {request.text}"
 
-    async def _press(self, request: AdbUse, call: Call) -> Done:
+    async def _press(self, request: AdbUse, call: RunningCall) -> Done:
         if request.code is None:
             raise ToolFailure('key_event needs a code, like 3, "HOME" or "BACK".')
         return f"Sent key event: {await self._device.press(call, request.code)}"
 
-    async def _picture(self, request: AdbUse, call: Call) -> Done:
+    async def _picture(self, request: AdbUse, call: RunningCall) -> Done:
         del request
         return await self._device.picture(call)
 

@@ -31,7 +31,7 @@ _PNG_SIZE: Final = struct.Struct(">II")
 _PNG_SIZE_AT: Final = 16
 
 
-class View:
+class DeviceViewers:
     """The viewers of one device."""
 
     def __init__(self, device: Device) -> None:
@@ -68,7 +68,7 @@ class View:
 class _Screen:
     """The device's screen while somebody watches, and the inputs that wait for it."""
 
-    def __init__(self, device: Device, view: View) -> None:
+    def __init__(self, device: Device, view: DeviceViewers) -> None:
         self._device = device
         self._view = view
         self._size = (0, 0)

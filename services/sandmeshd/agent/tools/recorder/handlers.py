@@ -13,10 +13,10 @@ from sandmesh._tools import Tool
 from sandmesh._tools.desktop import StartRecording, StopRecording
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.processes.programs import Programs
-from sandmeshd.agent.tools.desktop.parts import DISPLAY, Parts
+from sandmeshd.agent.tools.desktop.parts import DISPLAY, DesktopParts
 from sandmeshd.agent.tools.recorder.trace import FILE, Trace
 from sandmeshd.agent.tools.recorder.video import Video, VideoOptions, images, screen, start_video
 
@@ -51,7 +51,7 @@ class Recorder:
     def __init__(self, programs: Programs, trace: Trace) -> None:
         self._programs = programs
         self.trace = trace
-        self.parts: Parts | None = None
+        self.parts: DesktopParts | None = None
         """The desktop whose screen is recorded; None where there is none."""
         self.page: Page | None = None
         """The browser whose page is recorded where there is no desktop."""
@@ -69,7 +69,7 @@ class Recorder:
         """Return the handler of each tool."""
         return {StartRecording: self.start, StopRecording: self.stop}
 
-    async def start(self, request: StartRecording, call: Call) -> Outcome:
+    async def start(self, request: StartRecording, call: RunningCall) -> Outcome:
         """Start a recording."""
         call.started()
         async with self._turn:
@@ -118,7 +118,7 @@ class Recorder:
             casting.cancel()
         return video
 
-    async def stop(self, request: StopRecording, call: Call) -> Outcome:
+    async def stop(self, request: StopRecording, call: RunningCall) -> Outcome:
         """End the recording and say what it has."""
         del request
         call.started()
@@ -155,7 +155,7 @@ def _size(workspace: str, path: str) -> int:
         return 0
 
 
-async def _values(call: Call, values: Mapping[str, Any]) -> Outcome:
+async def _values(call: RunningCall, values: Mapping[str, Any]) -> Outcome:
     encoded = json.dumps(values)
     await call.text(encoded, "stdout")
     return Outcome(reason=pb.END_REASON_EXITED, structured=encoded.encode())

@@ -30,7 +30,7 @@ Picture = Callable[[str], Awaitable[None]]
 
 
 @dataclass
-class Step:
+class TracedCall:
     """What is known of a call; `result` is for whoever carries it out to set."""
 
     result: str = ""
@@ -65,9 +65,9 @@ class Trace:
             await self._append(folder, {"ended": self.full})
 
     @asynccontextmanager
-    async def step(self, tool: str, arguments: Mapping[str, Any], picture: Picture) -> AsyncGenerator[Step]:
+    async def step(self, tool: str, arguments: Mapping[str, Any], picture: Picture) -> AsyncGenerator[TracedCall]:
         """Add a call while it is carried out; the picture is taken after it, before the next one begins."""
-        step = Step()
+        step = TracedCall()
         folder = self._folder
         if folder is None or self.full:
             yield step

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail
 from sandmeshd.agent.processes.programs import Programs
-from sandmeshd.agent.processes.spawner import Ended, Process
+from sandmeshd.agent.processes.spawner import ProcessEnd, ProcessGroup
 
 Form = Literal["mp4", "webm"]
 _START_SECONDS: Final = 30.0
@@ -54,7 +54,7 @@ class VideoOptions:
 
 
 @dataclass(frozen=True)
-class Source:
+class VideoSource:
     """What is recorded: ffmpeg's arguments for it, a filter, and the pipe that is to be made for it."""
 
     arguments: tuple[str, ...]
@@ -65,7 +65,7 @@ class Source:
 class Video:
     """A video that is being recorded."""
 
-    def __init__(self, options: VideoOptions, process: Process, tail: StderrTail) -> None:
+    def __init__(self, options: VideoOptions, process: ProcessGroup, tail: StderrTail) -> None:
         self._options = options
         self._process = process
         self._tail = tail
@@ -76,7 +76,7 @@ class Video:
         return not self._process.ended.done()
 
     @property
-    def ended(self) -> asyncio.Future[Ended]:
+    def ended(self) -> asyncio.Future[ProcessEnd]:
         """Done when it has ended."""
         return self._process.ended
 
@@ -140,24 +140,24 @@ class Video:
         return f"ffmpeg ended with {_how(ended)}: {' '.join(words[-3:]) or 'it said nothing'}"
 
 
-def _how(ended: Ended) -> str:
+def _how(ended: ProcessEnd) -> str:
     if ended.failure:
         return ended.failure
     return f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
 
 
-def screen(display: str, fps: int) -> Source:
+def screen(display: str, fps: int) -> VideoSource:
     """Return the screen of an X server."""
-    return Source(("-f", "x11grab", "-framerate", str(fps), "-i", display), _EVEN)
+    return VideoSource(("-f", "x11grab", "-framerate", str(fps), "-i", display), _EVEN)
 
 
-def images(pipe: str, fps: int) -> Source:
+def images(pipe: str, fps: int) -> VideoSource:
     """Return the JPEGs that are written to a pipe, which is made, when they come; they may change their size."""
     form = ("-f", "image2pipe", "-c:v", "mjpeg", "-probesize", "32", "-analyzeduration", "0")
-    return Source((*form, "-use_wallclock_as_timestamps", "1", "-i", "pipe:0"), f"fps={fps},{_PAGE}", pipe)
+    return VideoSource((*form, "-use_wallclock_as_timestamps", "1", "-i", "pipe:0"), f"fps={fps},{_PAGE}", pipe)
 
 
-async def start_video(programs: Programs, source: Source, path: str, options: VideoOptions) -> Video:
+async def start_video(programs: Programs, source: VideoSource, path: str, options: VideoOptions) -> Video:
     """Start to record to a new file of the workspace. `Video.started` waits for the first frame.
 
     Raises:

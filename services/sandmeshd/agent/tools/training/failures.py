@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 
 NOT_FOUND, REFUSED, WRONG_STATE, ALREADY_EXISTS, FAILED, CAPABILITY_MISSING = (
     "NOT_FOUND", "INVALID_ARGUMENT", "WRONG_STATE", "ALREADY_EXISTS", "INSTANCE_FAILED", "CAPABILITY_MISSING",
@@ -33,7 +33,7 @@ class EpisodeFailure(Exception):
         self.last_words = list(last_words)
         self.reason = reason
 
-    async def write(self, call: Call) -> Outcome:
+    async def write(self, call: RunningCall) -> Outcome:
         """Return it as a call's outcome."""
         words = "".join(f"\n  {line}" for line in self.last_words)
         text = f"{self.message}{' Its last words:' if words else ''}{words}"

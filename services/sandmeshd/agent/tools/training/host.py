@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail
 from sandmeshd.agent.processes.memory import Memory
-from sandmeshd.agent.processes.spawner import Processes
+from sandmeshd.agent.processes.spawner import ProcessSpawner
 from sandmeshd.agent.tools.training.failures import FAILED, EpisodeFailure
 
 PROGRAM: Final = str(Path(__file__).parents[2] / "userland" / "training" / "__main__.py")
@@ -35,7 +35,7 @@ Ended = Callable[[int | None], None]
 class HostContext:
     """Where the process runs: the processes of user code, the template's Python, its variables and the workspace."""
 
-    processes: Processes
+    processes: ProcessSpawner
     python: str
     environment: Mapping[str, str]
     workspace: str
@@ -43,7 +43,7 @@ class HostContext:
 
 
 @dataclass(frozen=True)
-class Source:
+class EnvironmentSource:
     """An environment: its name, its class as "module:Class", and the source of the module if that is not installed."""
 
     name: str
@@ -54,7 +54,7 @@ class Source:
 class EnvironmentHost:
     """A running process. `clock` is the library by which its instances have clocks of their own; "" for none."""
 
-    def __init__(self, context: HostContext, source: Source, clock: str = "") -> None:
+    def __init__(self, context: HostContext, source: EnvironmentSource, clock: str = "") -> None:
         self._loop = asyncio.get_running_loop()
         self._source = source
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -32,7 +32,7 @@ class Request:
     seconds: float
 
 
-class Instance(asyncio.Protocol):
+class InstanceProcess(asyncio.Protocol):
     """A running instance. `failure` is why it ended, None while it runs."""
 
     def __init__(self, host: EnvironmentHost, number: int, memory: Memory) -> None:

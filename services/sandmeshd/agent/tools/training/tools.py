@@ -18,12 +18,12 @@ from sandmesh._tools.training import CreateInstance, Evaluate, GetEnvProfile, Ge
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import unless_stopped
 from sandmeshd.agent.processes.memory import Memory
-from sandmeshd.agent.processes.spawner import Processes
+from sandmeshd.agent.processes.spawner import ProcessSpawner
 from sandmeshd.agent.tools.training.failures import (
     ALREADY_EXISTS,
     CAPABILITY_MISSING,
@@ -33,8 +33,8 @@ from sandmeshd.agent.tools.training.failures import (
     WRONG_STATE,
     EpisodeFailure,
 )
-from sandmeshd.agent.tools.training.host import EnvironmentHost, HostContext, Source, find_clock_library
-from sandmeshd.agent.tools.training.instance import Instance, Request
+from sandmeshd.agent.tools.training.host import EnvironmentHost, EnvironmentSource, HostContext, find_clock_library
+from sandmeshd.agent.tools.training.instance import InstanceProcess, Request
 
 MOST_INSTANCES: Final = 200
 SECONDS: Final = 120.0
@@ -43,22 +43,22 @@ _STOPPED: Final = "The call was stopped."
 
 
 @dataclass
-class Episode:
+class OpenEpisode:
     """An instance by its id; it is `over` once a step has said so."""
 
-    instance: Instance
+    instance: InstanceProcess
     over: bool = False
 
 
 class Training:
     """The environments of a sandbox and their instances."""
 
-    def __init__(self, context: HostContext, sources: Mapping[str, Source]) -> None:
+    def __init__(self, context: HostContext, sources: Mapping[str, EnvironmentSource]) -> None:
         self._context = context
         self._sources = sources
         self._hosts: dict[tuple[str, str], asyncio.Task[EnvironmentHost]] = {}
         """By the environment's name, and the library that fakes the clock."""
-        self._episodes: dict[str, Episode | None] = {}
+        self._episodes: dict[str, OpenEpisode | None] = {}
         """By id; None while it is created."""
         self._numbers = itertools.count(1)
 
@@ -116,7 +116,7 @@ class Training:
         except BaseException:
             del self._episodes[instance_id]
             raise
-        self._episodes[instance_id] = Episode(instance)
+        self._episodes[instance_id] = OpenEpisode(instance)
         return created
 
     async def step(self, request: Step) -> Any:
@@ -147,7 +147,7 @@ class Training:
         await episode.instance.close()
         return True
 
-    def _find(self, instance_id: str) -> Episode:
+    def _find(self, instance_id: str) -> OpenEpisode:
         episode = self._episodes.get(instance_id)
         if episode is None:
             known = ", ".join(name for name, one in self._episodes.items() if one is not None) or "none"
@@ -157,9 +157,9 @@ class Training:
             raise EpisodeFailure(WRONG_STATE, message)
         return episode
 
-    async def _open(self, name: str, clock: str = "") -> Instance:
+    async def _open(self, name: str, clock: str = "") -> InstanceProcess:
         host = await self._host(name, clock)
-        instance = Instance(host, next(self._numbers), self._context.memory)
+        instance = InstanceProcess(host, next(self._numbers), self._context.memory)
         try:
             await instance.open()
         except BaseException:
@@ -179,13 +179,13 @@ class Training:
         return await asyncio.shield(task)
 
 
-async def _open_host(context: HostContext, source: Source, clock: str) -> EnvironmentHost:
+async def _open_host(context: HostContext, source: EnvironmentSource, clock: str) -> EnvironmentHost:
     host = EnvironmentHost(context, source, clock)
     await host.open()
     return host
 
 
-async def _begin(instance: Instance, request: Request) -> Any:
+async def _begin(instance: InstanceProcess, request: Request) -> Any:
     try:
         return await instance.run(request)
     except BaseException:
@@ -223,7 +223,7 @@ def _params(env_type: str, params: Mapping[str, Any] | None) -> tuple[str, Mappi
     return name, {**(params or {}), "name": inner}
 
 
-async def _run(function: Callable[[Any], Awaitable[Any]], request: Any, call: Call) -> Outcome:
+async def _run(function: Callable[[Any], Awaitable[Any]], request: Any, call: RunningCall) -> Outcome:
     call.started()
 
     async def work() -> Any:
@@ -242,8 +242,10 @@ async def _run(function: Callable[[Any], Awaitable[Any]], request: Any, call: Ca
     return Outcome()
 
 
-def make_training(processes: Processes, config: agent_pb2.AgentConfig, memory: Memory) -> Training:
+def make_training(processes: ProcessSpawner, config: agent_pb2.AgentConfig, memory: Memory) -> Training:
     """Create the environments of a sandbox; nothing is started."""
     context = HostContext(processes, config.python, dict(config.environment), config.workspace, memory)
-    sources = {name: Source(name, one.target, one.source) for name, one in sorted(config.environments.items())}
+    sources = {
+        name: EnvironmentSource(name, one.target, one.source) for name, one in sorted(config.environments.items())
+    }
     return Training(context, sources)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from playwright.async_api import Error, Locator
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.obstacles import check_options, check_state
 from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, BrowserSession, find_element
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
@@ -112,7 +112,7 @@ async def _element(session: BrowserSession, arguments: dict[str, Any]) -> tuple[
     return tab, locator, f"{name!r} ({arguments['ref']})" if name else arguments["ref"]
 
 
-async def click(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def click(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Click on an element."""
     tab, locator, name = await _element(session, arguments)
     how: dict[str, Any] = {"button": arguments.get("button") or "left", "modifiers": arguments.get("modifiers") or None}
@@ -121,14 +121,14 @@ async def click(session: BrowserSession, arguments: dict[str, Any], answer: Answ
     answer.with_page = True
 
 
-async def hover(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def hover(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Move the mouse over an element."""
     tab, locator, name = await _element(session, arguments)
     await _act(tab, f"Hovering over {name}", locator.hover, None, partial(locator.hover, trial=True))
     answer.with_page = True
 
 
-async def drag(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def drag(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Drag one element onto another."""
     tab = await session.free_tab()
     start = await find_element(tab, arguments["start_ref"], arguments["start_element"])
@@ -138,7 +138,7 @@ async def drag(session: BrowserSession, arguments: dict[str, Any], answer: Answe
     answer.with_page = True
 
 
-async def type_text(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def type_text(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Replace an editable element's text, or type it key by key; then perhaps press Enter."""
     tab, locator, name = await _element(session, arguments)
     what, text = f"Typing into {name}", arguments["text"]
@@ -153,7 +153,7 @@ async def type_text(session: BrowserSession, arguments: dict[str, Any], answer: 
     answer.with_page = True
 
 
-async def select_option(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def select_option(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Select options of a drop-down by value or label."""
     tab, locator, name = await _element(session, arguments)
     await check_options(locator, name, arguments["values"])
@@ -161,7 +161,7 @@ async def select_option(session: BrowserSession, arguments: dict[str, Any], answ
     answer.with_page = True
 
 
-async def press_key(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def press_key(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Press a key or a combination."""
     tab, key = await session.free_tab(), arguments["key"]
 
@@ -173,7 +173,7 @@ async def press_key(session: BrowserSession, arguments: dict[str, Any], answer: 
     answer.with_page = True
 
 
-async def fill_form(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def fill_form(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Fill several fields, in their order."""
     tab = await session.free_tab()
     for field in arguments["fields"]:
@@ -191,7 +191,7 @@ def _filling(locator: Locator, kind: str, value: str) -> Step:
     return partial(locator.select_option, value) if kind == "combobox" else partial(locator.fill, value)
 
 
-async def handle_dialog(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def handle_dialog(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Accept or dismiss the open dialog."""
     tab = await session.tab()
     dialog, tab.dialog = tab.dialog, None
@@ -203,7 +203,7 @@ async def handle_dialog(session: BrowserSession, arguments: dict[str, Any], answ
     answer.with_page = True
 
 
-async def file_upload(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def file_upload(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Choose files in the open file chooser."""
     tab = await session.free_tab()
     paths = [_readable(session.workspace, path) for path in arguments["paths"]]

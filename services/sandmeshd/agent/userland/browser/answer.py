@@ -14,7 +14,7 @@ class BrowserFailure(Exception):
     """A tool that could not do what was requested; the message says what to do."""
 
 
-class Answer:
+class BrowserAnswer:
     """The parts of a tool's answer, in order."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from playwright.async_api import Error, Locator, Page, Request
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from sandmeshd.agent.userland.browser.answer import LARGEST_IMAGE, Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.answer import LARGEST_IMAGE, BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import free_path, size_of
 from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, BrowserSession, find_element
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
@@ -32,7 +32,7 @@ _WARM_PAGE: Final = "data:text/html,<title>Warm</title><p>Warm"
 _PAGE_SECONDS: Final = 30.0
 
 
-async def snapshot(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def snapshot(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """Show the page as its accessibility tree."""
     await session.free_tab()
     answer.with_page = True
@@ -51,7 +51,7 @@ def writable(workspace: Path, name: str) -> Path:
     return path
 
 
-async def take_screenshot(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def take_screenshot(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Take a picture of the page or of an element; with a file name it is kept in the workspace too."""
     tab = await session.free_tab()
     name = arguments.get("filename") or ""
@@ -138,7 +138,7 @@ def _too_large(how: str) -> BrowserFailure:
     )
 
 
-async def warm_up(session: BrowserSession, _: dict[str, Any], __: Answer) -> None:
+async def warm_up(session: BrowserSession, _: dict[str, Any], __: BrowserAnswer) -> None:
     """Start the browser and do once, on a page of its own, what first calls do: their code is loaded then."""
     context = await session.context()
     page = await context.new_page()
@@ -154,7 +154,7 @@ async def warm_up(session: BrowserSession, _: dict[str, Any], __: Answer) -> Non
     await session.tab()
 
 
-async def trace_picture(session: BrowserSession, arguments: dict[str, Any], _: Answer) -> None:
+async def trace_picture(session: BrowserSession, arguments: dict[str, Any], _: BrowserAnswer) -> None:
     """Write a small picture of the page for a trace; nothing where none is shown, or it does not answer."""
     tab = session.current
     if tab is None or tab.dialog is not None or tab.crashed:
@@ -165,7 +165,7 @@ async def trace_picture(session: BrowserSession, arguments: dict[str, Any], _: A
             path.write_bytes(await tab.page.screenshot(type="jpeg", quality=60))
 
 
-async def pdf_save(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def pdf_save(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Save the page as a PDF in the workspace."""
     tab = await session.free_tab()
     name = arguments.get("filename") or ""
@@ -180,13 +180,13 @@ async def pdf_save(session: BrowserSession, arguments: dict[str, Any], answer: A
     answer.structured = {"path": relative}
 
 
-async def console_messages(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def console_messages(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """List what the page wrote to its console since it was opened."""
     tab = await session.tab()
     answer.add("\n".join(tab.console) or "The page has written nothing to its console.")
 
 
-async def network_requests(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def network_requests(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """List what the page requested since it was opened."""
     tab = await session.tab()
     lines = [await _request_line(request) for request in tab.requests]
@@ -203,7 +203,7 @@ async def _request_line(request: Request) -> str:
     return line if response is None else f"{line} => [{response.status}] {response.status_text}".rstrip()
 
 
-async def evaluate(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def evaluate(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Run a JavaScript function in the page, or on an element, and return its result as JSON."""
     tab = await session.free_tab()
     result = await _evaluated(tab, arguments)

@@ -66,7 +66,7 @@ class _Cast:
     quiet: int = 0
 
 
-class Follower:
+class TabFollower:
     """Follows the current tab of one browser."""
 
     def __init__(self, session: BrowserSession) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from playwright.async_api import Error
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.refusals import explain_refusal
 from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, NAVIGATION_SECONDS, BrowserSession
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
@@ -55,7 +55,7 @@ def read_url(url: str, workspace: Path) -> str:
     return url
 
 
-async def navigate(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def navigate(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Open a URL in the current tab."""
     url = read_url(arguments["url"], session.workspace)
     tab = await session.tab()
@@ -130,17 +130,17 @@ async def _explain(url: str, message: str) -> str:
     return f"The page could not be opened: {first}"
 
 
-async def back(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def back(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """Go back in the tab's history."""
     await _go(session, answer, "back")
 
 
-async def forward(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def forward(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """Go forward in the tab's history."""
     await _go(session, answer, "forward")
 
 
-async def _go(session: BrowserSession, answer: Answer, where: str) -> None:
+async def _go(session: BrowserSession, answer: BrowserAnswer, where: str) -> None:
     tab = await session.free_tab()
     go = tab.page.go_back if where == "back" else tab.page.go_forward
     before = tab.page.url
@@ -156,7 +156,7 @@ async def _go(session: BrowserSession, answer: Answer, where: str) -> None:
     answer.with_page = True
 
 
-async def wait_for(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def wait_for(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Wait for a time, a text, the end of a text, or without any of these until the page has loaded."""
     tab = await session.free_tab()
     seconds, text, text_gone = arguments.get("time"), arguments.get("text"), arguments.get("text_gone")
@@ -178,20 +178,20 @@ async def wait_for(session: BrowserSession, arguments: dict[str, Any], answer: A
     answer.with_page = True
 
 
-async def resize(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def resize(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Change the size of the page's view."""
     tab = await session.free_tab()
     await tab.page.set_viewport_size({"width": arguments["width"], "height": arguments["height"]})
     answer.with_page = True
 
 
-async def close(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def close(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """Close the browser."""
     await session.close()
     answer.add("The browser is closed. The next call starts it anew, with its cookies and storage.")
 
 
-async def tab_list(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def tab_list(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """List the tabs."""
     await session.tab()
     answer.add("\n".join(["- Open tabs:", *session.list_tabs()]))
@@ -199,7 +199,7 @@ async def tab_list(session: BrowserSession, _: dict[str, Any], answer: Answer) -
     answer.structured = {"tabs": tabs}
 
 
-async def tab_new(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def tab_new(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Open a tab, with a page or blank."""
     url = read_url(arguments.get("url") or _BLANK, session.workspace)
     tab = await session.new_tab()
@@ -208,7 +208,7 @@ async def tab_new(session: BrowserSession, arguments: dict[str, Any], answer: An
     answer.with_page = True
 
 
-async def tab_select(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def tab_select(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Make a tab the current one."""
     await session.context()
     tab = session.at(arguments["index"])
@@ -222,7 +222,7 @@ async def tab_select(session: BrowserSession, arguments: dict[str, Any], answer:
     answer.with_page = True
 
 
-async def tab_close(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def tab_close(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Close a tab, the current one by default."""
     index = arguments.get("index")
     await session.context()

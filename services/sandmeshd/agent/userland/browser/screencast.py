@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from playwright.async_api import Error
 
-from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
-from sandmeshd.agent.userland.browser.follower import QUALITY, Follower
+from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
+from sandmeshd.agent.userland.browser.follower import QUALITY, TabFollower
 
 if TYPE_CHECKING:
     from sandmeshd.agent.userland.browser.session import BrowserSession
@@ -28,7 +28,7 @@ _PAUSE_SECONDS: Final = 0.02
 class Screencast:
     """The stream of one browser."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: TabFollower) -> None:
         self._follower = follower
         self._image = b""
         self._streaming: asyncio.Task[None] | None = None
@@ -91,7 +91,7 @@ async def _opened(path: str) -> int:
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def screencast(session: BrowserSession, arguments: dict[str, Any], _: Answer) -> None:
+async def screencast(session: BrowserSession, arguments: dict[str, Any], _: BrowserAnswer) -> None:
     """Stream to the pipe at a path; without one, end the stream."""
     if arguments["path"]:
         await session.screencast.start(session, arguments["path"], arguments["fps"])

@@ -20,12 +20,12 @@ from playwright.async_api import Error
 
 from sandmesh.shared import frames
 from sandmeshd.agent.userland.browser import actions, captures, navigation, storage
-from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.screencast import screencast
 from sandmeshd.agent.userland.browser.session import BrowserSession
-from sandmeshd.agent.userland.browser.view import View
+from sandmeshd.agent.userland.browser.view import BrowserView
 
-ToolRunner = Callable[[BrowserSession, dict[str, Any], Answer], Awaitable[None]]
+ToolRunner = Callable[[BrowserSession, dict[str, Any], BrowserAnswer], Awaitable[None]]
 
 _ADDRESS: Final = "debugging_address"
 _VIEW: Final = "open_view"
@@ -76,7 +76,7 @@ _PAGE_CRASHED: Final = (
 async def serve(channel: socket.socket) -> None:
     """Serve until the agent closes its socket."""
     reader, writer = await asyncio.open_unix_connection(sock=channel)
-    server = _Server(writer, Path.cwd())
+    server = _BrowserServer(writer, Path.cwd())
     server.send({"up": True})
     try:
         while True:
@@ -86,11 +86,11 @@ async def serve(channel: socket.socket) -> None:
         await server.stop()
 
 
-class _Server:
+class _BrowserServer:
     def __init__(self, writer: asyncio.StreamWriter, workspace: Path) -> None:
         self._writer = writer
         self._session = BrowserSession(workspace)
-        self._tools = {**TOOLS, _VIEW: View(self._session).open}
+        self._tools = {**TOOLS, _VIEW: BrowserView(self._session).open}
         self._turn = asyncio.Lock()
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -122,7 +122,7 @@ class _Server:
         await self._session.stop()
 
     async def _answer(self, number: int, tool: str, arguments: dict[str, Any]) -> None:
-        answer = Answer()
+        answer = BrowserAnswer()
         # Where the browser runs who connects to it does not wait: the tool under way may take long.
         waits = tool not in (_ADDRESS, _VIEW) or not self._session.running
         try:
@@ -135,7 +135,7 @@ class _Server:
         else:
             self.send({"id": number, "blocks": answer.blocks, "structured": answer.structured})
 
-    async def _run(self, run: ToolRunner, arguments: dict[str, Any], answer: Answer) -> None:
+    async def _run(self, run: ToolRunner, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
         try:
             await run(self._session, arguments, answer)
             if answer.with_page:

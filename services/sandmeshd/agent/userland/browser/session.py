@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from playwright.async_api import BrowserContext, Error, Locator, Page
 
 from sandmeshd.agent.userland.browser import chromium
-from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import Downloads
-from sandmeshd.agent.userland.browser.follower import Follower
+from sandmeshd.agent.userland.browser.follower import TabFollower
 from sandmeshd.agent.userland.browser.launcher import Launcher
 from sandmeshd.agent.userland.browser.screencast import Screencast
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
@@ -40,7 +40,7 @@ class BrowserSession:
         self._tabs: dict[Page, Tab] = {}
         self.current: Tab | None = None
         """The tab that tools use and people see."""
-        self.follower = Follower(self)
+        self.follower = TabFollower(self)
         self.screencast = Screencast(self.follower)
         self._died = False
         self._closed = 0
@@ -207,7 +207,7 @@ class BrowserSession:
         if self.current is not None:
             await _show(self.current)
 
-    async def describe(self, answer: Answer) -> None:
+    async def describe(self, answer: BrowserAnswer) -> None:
         """Add the page's address, title and snapshot, and what happened beside."""
         lines = await self.downloads.report(_REPORT_SECONDS)
         tab = self.current

@@ -9,12 +9,12 @@ from typing import Any
 from playwright.async_api import Error
 
 from sandmeshd.agent.userland.browser import chromium
-from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.captures import writable
 from sandmeshd.agent.userland.browser.session import BrowserSession
 
 
-async def save_state(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def save_state(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Write cookies and local storage to a file."""
     path = writable(session.workspace, arguments["filename"])
     context = await session.context()
@@ -25,7 +25,7 @@ async def save_state(session: BrowserSession, arguments: dict[str, Any], answer:
     answer.add(f"- Saved {counts} to {arguments['filename']}")
 
 
-async def load_state(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:
+async def load_state(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
     """Replace cookies and local storage by those of a file."""
     path = (session.workspace / arguments["filename"]).resolve()
     if not path.is_relative_to(session.workspace.resolve()) or not path.is_file():
@@ -40,14 +40,14 @@ async def load_state(session: BrowserSession, arguments: dict[str, Any], answer:
     answer.add(f"- Restored cookies and storage from {arguments['filename']}; reload pages that are open")
 
 
-async def settle_profile(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def settle_profile(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """Close the browser, and keep of its profile what the next one needs."""
     await session.close(keep_cookies=True)
     chromium.drop_caches(session.profile)
     answer.add("settled")
 
 
-async def debugging_address(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+async def debugging_address(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """Return where the browser speaks the DevTools protocol inside the sandbox."""
     await session.context()
     port, path = chromium.debugging_address(session.profile)

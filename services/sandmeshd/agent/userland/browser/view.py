@@ -6,23 +6,23 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from sandmeshd.agent.userland.browser.answer import Answer
+from sandmeshd.agent.userland.browser.answer import BrowserAnswer
 from sandmeshd.agent.userland.browser.session import BrowserSession
-from sandmeshd.agent.userland.browser.view_input import Input
+from sandmeshd.agent.userland.browser.view_input import ViewInput
 from sandmeshd.agent.userland.core.picture_stream import PictureStream
 
 
-class View:
+class BrowserView:
     """The view of one browser, which follows its current tab."""
 
     def __init__(self, session: BrowserSession) -> None:
         self._session = session
         self._server: asyncio.Server | None = None
         self._follower = session.follower
-        self._input = Input(session)
+        self._input = ViewInput(session)
         self._stream = PictureStream(self)
 
-    async def open(self, session: BrowserSession, arguments: dict[str, Any], _: Answer) -> None:
+    async def open(self, session: BrowserSession, arguments: dict[str, Any], _: BrowserAnswer) -> None:
         """Start the browser where it does not run, and listen for viewers."""
         if session.current is None:
             await session.tab()

@@ -20,7 +20,7 @@ _MOST_WAITING: Final = 256
 _LONGEST_NAME: Final = 32
 
 
-class Input:
+class ViewInput:
     """Carries out input in its order."""
 
     def __init__(self, session: BrowserSession) -> None:

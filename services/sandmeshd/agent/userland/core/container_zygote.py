@@ -29,7 +29,7 @@ _IDLE_MS = 1
 """For how long there was nothing to do when what programs need is imported."""
 
 
-class Spawner(zygote.Zygote):
+class Spawner(zygote.ZygoteLoop):
     """The loop over requests that starts programs, and passes on what is for kernels."""
 
     def __init__(self, control: socket.socket, cgroup_fds: list[int], kernels: socket.socket, pid: int) -> None:
@@ -184,7 +184,7 @@ def run_two(fds: list[int], site: str) -> None:
         theirs.close()
         Spawner(control, cgroup_fds, ours, pid).serve_programs()
     ours.close()
-    zygote.Zygote(control, cgroup_fds, theirs).serve(zygote.import_steps(site, warm=False, later=True))
+    zygote.ZygoteLoop(control, cgroup_fds, theirs).serve(zygote.import_steps(site, warm=False, later=True))
 
 
 def _fill_home(home: str) -> None:

@@ -20,7 +20,7 @@ _MOST_IN_FLIGHT: Final = 2
 """How many images are on their way to a viewer: the next is the newest there is, so a slow viewer skips some."""
 
 
-class Watched(Protocol):
+class PictureSource(Protocol):
     """What is shown."""
 
     def begin(self) -> None:
@@ -58,7 +58,7 @@ class _Viewer:
 class PictureStream:
     """The viewers of one picture."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: PictureSource) -> None:
         self._watched = watched
         self._viewers: set[_Viewer] = set()
         self._image = b""

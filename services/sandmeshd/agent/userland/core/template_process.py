@@ -24,7 +24,7 @@ import time
 from typing import Any, NoReturn
 
 from sandmeshd.agent.userland.core import heap, isolation, launch, syscalls
-from sandmeshd.agent.userland.core.zygote import Zygote, import_steps
+from sandmeshd.agent.userland.core.zygote import ZygoteLoop, import_steps
 
 NAMESPACES = ("user", "ipc", "uts", "net", "cgroup", "pid", "mnt")
 """In the order in which they are joined: joining the first grants the right to join the others."""
@@ -124,7 +124,7 @@ class TemplateProcess:
         os.environ.update(spec["environment"])
         time.tzset()
         syscalls.set_dumpable(False)
-        Zygote(agent, cgroup_fds).serve(iter([lambda: self._kernel]))
+        ZygoteLoop(agent, cgroup_fds).serve(iter([lambda: self._kernel]))
 
 
 def _settle(log: int, kept: list[int]) -> None:

@@ -52,7 +52,7 @@ class Child:
     """The pipe on which it reports what keeps its program from running, if that is not known by now."""
 
 
-class Zygote:
+class ZygoteLoop:
     """The loop over requests and ended children."""
 
     def __init__(self, control: socket.socket, cgroup_fds: list[int], requests: socket.socket | None = None) -> None:
@@ -312,7 +312,7 @@ def run(fds: list[int], site: str, *, warm: bool = True) -> None:
 
     Without `warm` the first kernel answers sooner, and the first error of each takes longer.
     """
-    Zygote(*own(fds)).serve(import_steps(site, warm=warm))
+    ZygoteLoop(*own(fds)).serve(import_steps(site, warm=warm))
 
 
 def own(fds: list[int]) -> tuple[socket.socket, list[int]]:
@@ -335,7 +335,7 @@ def import_steps(site: str, *, warm: bool = True, later: bool = False) -> Iterat
     _forget(site)
     gc.enable()
     gc.freeze()
-    yield partial(_make_kernel, partial(kernels.Kernel, warm=warm, later=later))
+    yield partial(_make_kernel, partial(kernels.ForkedKernel, warm=warm, later=later))
 
 
 def _make_kernel(kernel: Callable[[], Any]) -> Any:

@@ -33,7 +33,7 @@ def find(path: str) -> tuple[bytes, str] | None:
     return (body, _KINDS[Path(path).suffix]) if body else None
 
 
-class _Server(asyncio.Protocol):
+class _VncConnection(asyncio.Protocol):
     """The connection to the VNC server."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Server(asyncio.Protocol):
             self.browser.close()
 
 
-class _Viewer(asyncio.Protocol):
+class _ViewerMessages(asyncio.Protocol):
     """What a browser sends in its messages."""
 
     def __init__(self, server: asyncio.Transport) -> None:
@@ -70,7 +70,7 @@ class _Viewer(asyncio.Protocol):
         self._server.write(data)
 
 
-class Browser(asyncio.Protocol):
+class BrowserConnection(asyncio.Protocol):
     """A browser's connection: a request, and where that is an upgrade what follows."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -78,7 +78,7 @@ class Browser(asyncio.Protocol):
         self._head = HeadBuffer()
         self._transport: asyncio.Transport | None = None
         self._stream: WebSocketStream | None = None
-        self._server: _Server | None = None
+        self._server: _VncConnection | None = None
         self._opening: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -108,7 +108,7 @@ class Browser(asyncio.Protocol):
 
     async def _open(self, transport: asyncio.Transport, headers: Mapping[str, str], rest: bytes) -> None:
         try:
-            _, server = await asyncio.get_running_loop().create_connection(_Server, *self._where)
+            _, server = await asyncio.get_running_loop().create_connection(_VncConnection, *self._where)
         except OSError:
             transport.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             transport.close()
@@ -123,7 +123,7 @@ class Browser(asyncio.Protocol):
         transport.write("\r\n".join([*lines, "", ""]).encode())
         assert server.transport is not None  # noqa: S101 - it is connected
         self._server = server
-        self._stream = server.browser = WebSocketStream(transport, _Viewer(server.transport), is_client=False)
+        self._stream = server.browser = WebSocketStream(transport, _ViewerMessages(server.transport), is_client=False)
         if rest:
             self._stream.feed(rest)
         transport.resume_reading()
@@ -164,7 +164,9 @@ def _address(text: str) -> tuple[str, int]:
 async def serve(listen: tuple[str, int], vnc: tuple[str, int]) -> None:
     """Serve until this is cancelled."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Browser(vnc[0] or "localhost", vnc[1]), listen[0] or None, listen[1])
+    server = await loop.create_server(
+        lambda: BrowserConnection(vnc[0] or "localhost", vnc[1]), listen[0] or None, listen[1]
+    )
     async with server:
         await server.serve_forever()
 

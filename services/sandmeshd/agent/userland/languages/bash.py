@@ -28,9 +28,9 @@ _START: Final = f"exec 2>&{_ERRORS_FD} {_ERRORS_FD}>&-; set +H +o history; unset
 def run(fds: list[int], site: str) -> None:
     """Serve cells until the agent goes; what keeps bash from starting is told as the end of no cell."""
     sys.path.remove(site)
-    channel = output.Channel(socket.socket(fileno=os.dup(fds[0])))
+    channel = output.KernelSocket(socket.socket(fileno=os.dup(fds[0])))
     try:
-        session = _Session(channel)
+        session = _BashCells(channel)
     except OSError as error:
         channel.end(kernel_protocol.FAILED, f"bash cannot be run: {error.strerror}")
         os._exit(1)
@@ -39,10 +39,10 @@ def run(fds: list[int], site: str) -> None:
         session.serve()
 
 
-class _Session:
+class _BashCells:
     """Cells go to bash, their exit statuses to the agent."""
 
-    def __init__(self, channel: output.Channel) -> None:
+    def __init__(self, channel: output.KernelSocket) -> None:
         self._channel = channel
         self._cell = 0
         self._running = self._ended = False

@@ -36,7 +36,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 def run(fds: list[int], site: str) -> None:
     """Serve cells until the agent goes; what keeps the kernel from starting is told as the end of no cell."""
     sys.path.remove(site)
-    channel = output.Channel(socket.socket(fileno=os.dup(fds[0])))
+    channel = output.KernelSocket(socket.socket(fileno=os.dup(fds[0])))
     try:
         bridge = _Bridge(channel, *_start(os.environ.pop("SANDMESH_KERNEL")))
     except Exception as error:
@@ -87,7 +87,7 @@ def name_sockets(place: str, ports: Sequence[int]) -> None:
 class _Bridge:
     """Cells go to the kernel, its messages to the agent."""
 
-    def __init__(self, channel: output.Channel, manager: Any, client: Any) -> None:
+    def __init__(self, channel: output.KernelSocket, manager: Any, client: Any) -> None:
         self._channel = channel
         self._client = client
         self._process = manager.provisioner.process

@@ -34,7 +34,7 @@ _CELLS = {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT, kernel_protocol.W
 _INPUT = input
 
 
-class Kernel:
+class ForkedKernel:
     """The kernel that the zygote prepares and each fork then runs."""
 
     def __init__(self, *, warm: bool = True, later: bool = False) -> None:
@@ -74,7 +74,7 @@ class Kernel:
         forks.reseed()
         self._packages = import_hooks.InstalledPackages()
         import_hooks.Adaptations(dict(adaptations.ADAPTATIONS))
-        channel = output.Channel(socket.socket(fileno=connection))
+        channel = output.KernelSocket(socket.socket(fileno=connection))
         signal.signal(signal.SIGINT, _ignore)
         if not select.select([connection], [], [], 0)[0]:
             # What a fork shares is copied when it is first written: before the first cell, unless that is there.
@@ -98,7 +98,7 @@ class Kernel:
             else:
                 self.warm_up()
 
-    def _serve(self, channel: output.Channel, streams: _Streams) -> None:
+    def _serve(self, channel: output.KernelSocket, streams: _Streams) -> None:
         channel.idle = True
         self._loop.wait(channel.fileno())
         channel.idle = False
@@ -120,7 +120,7 @@ class Kernel:
         if kind == kernel_protocol.WARM_UP:
             self._forget(channel)
 
-    def _fork(self, control: int, channel: output.Channel, streams: _Streams) -> None:
+    def _fork(self, control: int, channel: output.KernelSocket, streams: _Streams) -> None:
         """Fork the kernels that the agent requests on a socket; a fork becomes a kernel here."""
         output.flush()
         own = {0, 1, 2, channel.fileno(), *streams.descriptors}
@@ -134,7 +134,7 @@ class Kernel:
             forks.reseed()
             channel.report_fork()
 
-    def _forget(self, channel: output.Channel) -> None:
+    def _forget(self, channel: output.KernelSocket) -> None:
         """Restore the state before the first cell; to warm up, where that was left for later, there was time."""
         self._shell.channel = output.NoChannel()
         if self._later:
@@ -201,7 +201,7 @@ def _refuse_password(*_: object, **__: object) -> str:
 class _Streams:
     """Descriptors 0 to 2 and sys's streams, restored after each cell."""
 
-    def __init__(self, channel: output.Channel, pipes: list[int]) -> None:
+    def __init__(self, channel: output.KernelSocket, pipes: list[int]) -> None:
         self.has_input = False
         """Whether descriptor 0 is a cell's input."""
         self._channel = channel

@@ -25,7 +25,7 @@ _MOST_KEPT = 32
 """How many blocks that tasks show between two cells are kept for the second; older ones go."""
 
 
-class Channel:
+class KernelSocket:
     """The kernel's end of its socket pair with the agent."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -179,10 +179,10 @@ class NoChannel:
         """Ignore it: nothing was shown."""
 
 
-class Stream(io.FileIO):
+class OutputStream(io.FileIO):
     """Descriptor 1 or 2 below sys.stdout or sys.stderr. Closing it leaves the descriptor open."""
 
-    def __init__(self, fd: int, channel: Channel) -> None:
+    def __init__(self, fd: int, channel: KernelSocket) -> None:
         super().__init__(fd, "w", closefd=False)
         self._channel = channel
         self._fd = fd
@@ -213,9 +213,9 @@ class NoInput(io.TextIOBase):
         return self.readline()
 
 
-def open_stream(fd: int, channel: Channel) -> io.TextIOWrapper:
+def open_stream(fd: int, channel: KernelSocket) -> io.TextIOWrapper:
     """Open a text stream that passes each line on as it is written."""
-    buffer = io.BufferedWriter(Stream(fd, channel))
+    buffer = io.BufferedWriter(OutputStream(fd, channel))
     return io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 

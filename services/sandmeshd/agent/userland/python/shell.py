@@ -178,7 +178,7 @@ class _History(HistoryManager):
     _i = _ii = _iii = _i00 = ""  # plain, as the shell's own below
 
 
-class Shell(InteractiveShell):
+class KernelShell(InteractiveShell):
     """A shell without terminal, history file and colours."""
 
     # Plain here: as traits, whose every change is checked and announced, they took a tenth of a short cell.
@@ -192,7 +192,7 @@ class Shell(InteractiveShell):
     _made = False
 
     def __init__(self) -> None:
-        self.channel: output.Channel | output.NoChannel = output.NoChannel()
+        self.channel: output.KernelSocket | output.NoChannel = output.NoChannel()
         self.leaves = False
         self.report = b""
         """The last exception, encoded; empty once it was sent."""
@@ -356,7 +356,7 @@ def make_shell() -> Any:
     stops = bdb.Bdb.stop_here
     # A debugger that a cell starts walks through its own frames: what called them is no part of the user's program.
     bdb.Bdb.stop_here = lambda self, frame: not _runs_cells(frame) and stops(self, frame)  # type: ignore[method-assign]
-    return Shell.instance()
+    return KernelShell.instance()
 
 
 def _runs_cells(frame: Any) -> bool:

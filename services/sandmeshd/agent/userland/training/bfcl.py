@@ -20,7 +20,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Final
 
 from sandmesh.shared.environment import Environment, EnvironmentRefusal, Params
-from sandmeshd.agent.userland.training.tool_calls import Call, read_calls, write_tools
+from sandmeshd.agent.userland.training.tool_calls import TrainingCall, read_calls, write_tools
 
 COMPLETED: Final = "[CONVERSATION_COMPLETED]"
 _MODEL_TABLE: Final = "bfcl_eval.constants.model_config"
@@ -94,7 +94,7 @@ class BfclEnvironment(Environment):
         self._shown = _UTILS.add_language_specific_hint_to_function_doc([_prepared(line)])[0]
         self._answers = _ground_truth(self._category, number)
         self._functions: list[dict[str, Any]] = list(self._shown["function"])
-        self._turns: list[list[list[Call]]] = [[]]
+        self._turns: list[list[list[TrainingCall]]] = [[]]
         self._over = False
         self._scores = 0
 
@@ -165,7 +165,7 @@ class BfclEnvironment(Environment):
             ]
         return {**_said(messages), "info": {"turn": turn, "tools": self._functions if added else None}}
 
-    def _execute(self, calls: Sequence[Call]) -> list[str]:
+    def _execute(self, calls: Sequence[TrainingCall]) -> list[str]:
         results, _ = _EXECUTION.execute_multi_turn_func_call(
             func_call_list=self._written(calls),
             initial_config=self._entry["initial_config"],
@@ -176,7 +176,7 @@ class BfclEnvironment(Environment):
         )
         return [str(result) for result in results]
 
-    def _written(self, calls: Sequence[Call]) -> list[str]:
+    def _written(self, calls: Sequence[TrainingCall]) -> list[str]:
         # The package evaluates these texts: a name that no tool has must not become another program's. Tools that are
         # not shown yet are run, too, as it runs them.
         known = _methods(tuple(self._entry["involved_classes"]))

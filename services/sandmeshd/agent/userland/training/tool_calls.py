@@ -29,7 +29,7 @@ Always use the latest list of tools. For each function call, return a JSON objec
 
 
 @dataclass(frozen=True)
-class Call:
+class TrainingCall:
     """A call: a tool and its arguments by name."""
 
     name: str
@@ -45,7 +45,7 @@ class Call:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.arguments.items())})"
 
 
-def read_calls(message: object) -> list[Call]:
+def read_calls(message: object) -> list[TrainingCall]:
     """Return the calls of an assistant's message.
 
     They are in `tool_calls`, as OpenAI's interface has them, else in `content`, each a JSON object within <tool_call>;
@@ -79,7 +79,7 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _call(functions: Any) -> Call | None:
+def _call(functions: Any) -> TrainingCall | None:
     if not isinstance(functions, dict):
         return None
     fields = cast("dict[str, Any]", functions)
@@ -89,7 +89,7 @@ def _call(functions: Any) -> Call | None:
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
     named = cast("dict[str, Any]", arguments)
-    return Call(name, named)
+    return TrainingCall(name, named)
 
 
 def write_tools(functions: Sequence[Mapping[str, Any]]) -> str:

@@ -63,7 +63,7 @@ class GroupLimits:
 
 
 @dataclass(frozen=True)
-class Usage:
+class CgroupUsage:
     """The resource usage of a sandbox's user code, as far as its group counts it."""
 
     memory_bytes: int
@@ -92,7 +92,7 @@ class Hierarchy(Protocol):
         """Yield what enforces the limits: controller, file, text."""
         ...
 
-    def usage(self, folders: Mapping[str, Path]) -> Usage:
+    def usage(self, folders: Mapping[str, Path]) -> CgroupUsage:
         """Return a group's usage, by its controllers' folders."""
         ...
 
@@ -129,7 +129,7 @@ class Group:
             return None
         return os.open(self.folders["memory"] / USER / self.hierarchy.events, os.O_RDONLY | os.O_CLOEXEC)
 
-    def usage(self) -> Usage:
+    def usage(self) -> CgroupUsage:
         """Return user code's usage."""
         return self.hierarchy.usage({name: path / USER for name, path in self.folders.items()})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import GroupLimits, Usage
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import CgroupUsage, GroupLimits
 from sandmeshd.drivers.bubblewrap.cgroups.files import mounts, number, own_groups
 
 CONTROLLERS = ("memory", "cpu", "pids")
@@ -53,11 +53,11 @@ class VersionOne:
         if limits.pids:
             yield "pids", "pids.max", str(limits.pids)
 
-    def usage(self, folders: Mapping[str, Path]) -> Usage:
+    def usage(self, folders: Mapping[str, Path]) -> CgroupUsage:
         """Read what a group used."""
         nowhere = Path("/nonexistent")
         memory, cpu, pids = (folders.get(name, nowhere) for name in CONTROLLERS)
-        return Usage(
+        return CgroupUsage(
             memory_bytes=number(memory / "memory.usage_in_bytes"),
             processes=number(pids / "pids.current"),
             throttled_periods=number(cpu / "cpu.stat", "nr_throttled"),

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import GroupLimits, Usage
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import CgroupUsage, GroupLimits
 from sandmeshd.drivers.bubblewrap.cgroups.files import mounts, number, own_groups
 from sandmeshd.drivers.bubblewrap.cgroups.v1 import CONTROLLERS, quota_and_period
 
@@ -55,11 +55,11 @@ class VersionTwo:
         if limits.pids:
             yield "pids", "pids.max", str(limits.pids)
 
-    def usage(self, folders: Mapping[str, Path]) -> Usage:
+    def usage(self, folders: Mapping[str, Path]) -> CgroupUsage:
         """Read what a group used."""
         nowhere = Path("/nonexistent")
         memory, cpu, pids = (folders.get(name, nowhere) for name in CONTROLLERS)
-        return Usage(
+        return CgroupUsage(
             memory_bytes=number(memory / "memory.current"),
             processes=number(pids / "pids.current"),
             throttled_periods=number(cpu / "cpu.stat", "nr_throttled"),

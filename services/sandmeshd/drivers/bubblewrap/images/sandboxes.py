@@ -16,7 +16,7 @@ from sandmeshd.drivers.bubblewrap.images.start import ImageRoot, ImageStarter
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
-from sandmeshd.images.image import Image
+from sandmeshd.images.image import PulledImage
 from sandmeshd.templates import Template
 
 _SUPERUSERS: Final = ("", "0", "root")
@@ -75,7 +75,7 @@ class ImageSandboxes:
     @asynccontextmanager
     async def held(
         self, spec: sandbox_pb2.SandboxSpec, reference: str, template: Template
-    ) -> AsyncGenerator[tuple[Image, ImageRoot]]:
+    ) -> AsyncGenerator[tuple[PulledImage, ImageRoot]]:
         """Yield a sandbox's image, which stays while the block runs, and the root that is made of it.
 
         Raises:
@@ -119,7 +119,7 @@ class ImageSandboxes:
             message = f"the bubblewrap driver has no {' and no '.join(unmet)} in sandboxes with images: {fix}"
             raise CapabilityMissing(message, {"needs": ", ".join(unmet), "fix": fix})
 
-    def describe(self, image: Image, root: ImageRoot) -> dict[str, str]:
+    def describe(self, image: PulledImage, root: ImageRoot) -> dict[str, str]:
         """Return what is known of a sandbox's root, for people."""
         ids = "its own" if os.geteuid() == 0 else "shared with this user's other sandboxes with images"
         tier = "root inside" if is_root(root) else f"user {root.user or 'sandbox'} inside"

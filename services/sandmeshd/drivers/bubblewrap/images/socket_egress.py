@@ -16,11 +16,11 @@ from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.outlets import outlet_of
-from sandmeshd.drivers.egress.policy import Refused, read_hosts
+from sandmeshd.drivers.egress.policy import EgressRefused, read_hosts
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.resolver import SystemResolver
 from sandmeshd.drivers.egress.settings import EgressSettings
-from sandmeshd.drivers.egress.streams import WINDOW_BYTES, Stream
+from sandmeshd.drivers.egress.streams import WINDOW_BYTES, ProxyStream
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ async def serving_socket(
     listener: socket.socket,
     grant: sandbox_pb2.NetworkGrant,
     settings: EgressSettings,
-    report: Callable[[Refused], None],
+    report: Callable[[EgressRefused], None],
 ) -> AsyncGenerator[None]:
     """Serve the proxy at a socket that is bound, as long as the block runs.
 
@@ -64,9 +64,9 @@ async def _serve(
     writer: asyncio.StreamWriter,
     dialer: Dialer,
     settings: EgressSettings,
-    report: Callable[[Refused], None],
+    report: Callable[[EgressRefused], None],
 ) -> None:
-    connection = _Connection(reader, writer)
+    connection = _StepConnection(reader, writer)
     reading = asyncio.create_task(connection.read_all())
     try:
         await Exchange(connection.stream, dialer, None, settings, report).serve()
@@ -80,11 +80,11 @@ async def _serve(
             await writer.wait_closed()
 
 
-class _Connection:
+class _StepConnection:
     """A connection at the socket, as a stream of frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.stream = Stream(1, self._send)
+        self.stream = ProxyStream(1, self._send)
         self._reader = reader
         self._writer = writer
         self._credit = WINDOW_BYTES

@@ -12,7 +12,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import PermissionDenied
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import WORKSPACE
-from sandmeshd.images.image import Image, ImageConfig
+from sandmeshd.images.image import ImageConfig, PulledImage
 from sandmeshd.images.reference import LocalReference, parse_reference
 from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.store import ImageStore
@@ -44,10 +44,10 @@ class ImageSource:
     def __init__(self, settings: BubblewrapSettings) -> None:
         self._settings = settings
         self._store = ImageStore(settings.image_store or ImageSettings(), settings.paths.state_root / "images")
-        self._pulls: dict[str, asyncio.Task[Image]] = {}
+        self._pulls: dict[str, asyncio.Task[PulledImage]] = {}
 
     @asynccontextmanager
-    async def held(self, reference: str) -> AsyncGenerator[tuple[Image, int]]:
+    async def held(self, reference: str) -> AsyncGenerator[tuple[PulledImage, int]]:
         """Yield an image, and the lock that keeps it as long as any copy of that is open.
 
         Raises:
@@ -65,7 +65,7 @@ class ImageSource:
         """Return whether an image was pulled."""
         return await asyncio.to_thread(self._store.find, reference) is not None
 
-    async def _find(self, reference: str) -> Image:
+    async def _find(self, reference: str) -> PulledImage:
         found = await asyncio.to_thread(self._store.find, reference)
         if found is not None:
             return found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Place:
+class StepDirectories:
     """The directories of a step on the host."""
 
     disk: Path
@@ -23,7 +23,7 @@ class Place:
 class StepPipes:
     """The descriptors of a step; of each pipe the reader is first."""
 
-    def __init__(self, place: Place, file: Path | None) -> None:
+    def __init__(self, place: StepDirectories, file: Path | None) -> None:
         self._open: set[int] = set()
         self.output, self.layer, self.ready, self._life = (self._pipe() for _ in range(4))
         self.log = self._opened(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -73,7 +73,7 @@ class StepPipes:
 
 
 @contextmanager
-def open_pipes(place: Place, file: Path | None) -> Generator[StepPipes]:
+def open_pipes(place: StepDirectories, file: Path | None) -> Generator[StepPipes]:
     """Yield the pipes of a step, which reads `file`, if any."""
     pipes = StepPipes(place, file)
     try:

@@ -21,17 +21,17 @@ from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange, IdRanges
 from sandmeshd.drivers.bubblewrap.images.socket_egress import serving_socket
 from sandmeshd.drivers.bubblewrap.images.start import CHANGES, ETC
-from sandmeshd.drivers.bubblewrap.images.step_pipes import Place, StepPipes, open_pipes
+from sandmeshd.drivers.bubblewrap.images.step_pipes import StepDirectories, StepPipes, open_pipes
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.egress.policy import Refused
+from sandmeshd.drivers.egress.policy import EgressRefused
 from sandmeshd.drivers.egress.variables import egress_port, egress_variables
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.agent_config import AGENT, USER, WORKSPACE
 from sandmeshd.drivers.node.interpreter import VERSION, choose_interpreter
 from sandmeshd.drivers.node.portable_python import PORTABLE, PortablePython
 from sandmeshd.drivers.node.processes import reap, to_the_end
-from sandmeshd.drivers.node.seccomp import Filters, build_filters
-from sandmeshd.images.builds.runner import Outcome, Output, Sink, Step
+from sandmeshd.drivers.node.seccomp import SeccompFilters, build_filters
+from sandmeshd.images.builds.runner import ImageStep, Output, Sink, StepOutcome
 from sandmeshd.runtime.child_process import readable
 
 _PIECE: Final = 1 << 18
@@ -43,7 +43,7 @@ class StepRunner:
     """Carries out steps; opened by `open_runner`."""
 
     def __init__(
-        self, settings: BubblewrapSettings, filters: Filters, agent: AgentTree, python: PortablePython
+        self, settings: BubblewrapSettings, filters: SeccompFilters, agent: AgentTree, python: PortablePython
     ) -> None:
         self._settings = settings
         self._filters = filters
@@ -62,7 +62,7 @@ class StepRunner:
         await self._agent.build()
         await self._python.build()
 
-    async def run(self, step: Step, folder: Path, layer: Sink, output: Output) -> Outcome:
+    async def run(self, step: ImageStep, folder: Path, layer: Sink, output: Output) -> StepOutcome:
         """Carry out a step: see `Runner`."""
         with closing(self._ranges.lease()) as ids:
             try:
@@ -71,10 +71,10 @@ class StepRunner:
                 ids.close()
                 self._ranges.release(ids.first)
 
-    async def _run(self, step: Step, folder: Path, outputs: tuple[Sink, Output], ids: IdRange) -> Outcome:
+    async def _run(self, step: ImageStep, folder: Path, outputs: tuple[Sink, Output], ids: IdRange) -> StepOutcome:
         place = _make_folder(folder, ids)
         grant = _grant(step.network)
-        refused: list[Refused] = []
+        refused: list[EgressRefused] = []
         async with AsyncExitStack() as stack:
             if step.network:
                 listener = stack.enter_context(_bound(place.sockets / "proxy"))
@@ -87,9 +87,9 @@ class StepRunner:
             root = self._root(step, place, ids, pipes, (described, seccomp))
             async with self._running(root, pipes, (described, seccomp, ids.lock)):
                 answer = await _follow(pipes, *outputs)
-        return Outcome(_code(answer, place), [f"{one}" for one in refused])
+        return StepOutcome(_code(answer, place), [f"{one}" for one in refused])
 
-    def _inside(self, step: Step, grant: sandbox_pb2.NetworkGrant, pipes: StepPipes) -> dict[str, Any]:
+    def _inside(self, step: ImageStep, grant: sandbox_pb2.NetworkGrant, pipes: StepPipes) -> dict[str, Any]:
         """Return what `sandmeshd.agent.boot.build_step.step` takes."""
         command = None
         if step.command is not None:
@@ -108,7 +108,7 @@ class StepRunner:
         }
 
     def _root(
-        self, step: Step, place: Place, ids: IdRange, pipes: StepPipes, files: tuple[int, int]
+        self, step: ImageStep, place: StepDirectories, ids: IdRange, pipes: StepPipes, files: tuple[int, int]
     ) -> dict[str, object]:
         """Return what `sandmeshd.agent.boot.image.root` takes."""
         described, seccomp = files
@@ -156,9 +156,9 @@ class StepRunner:
             await to_the_end(_ended(monitor))
 
 
-def _make_folder(folder: Path, ids: IdRange) -> Place:
+def _make_folder(folder: Path, ids: IdRange) -> StepDirectories:
     """Make a step's directories in its folder, as a sandbox has them."""
-    place = Place(disk=folder / "disk", sockets=folder / "sockets", log=folder / "log")
+    place = StepDirectories(disk=folder / "disk", sockets=folder / "sockets", log=folder / "log")
     for path, mode in ((place.disk, 0o700), (place.sockets, 0o777)):
         path.mkdir()
         path.chmod(0o700 if os.geteuid() == 0 else mode)
@@ -234,7 +234,7 @@ async def _ended(monitor: int) -> None:
     os.close(monitor)
 
 
-def _code(answer: Mapping[str, Any], place: Place) -> int:
+def _code(answer: Mapping[str, Any], place: StepDirectories) -> int:
     """Return a step's exit code.
 
     Raises:

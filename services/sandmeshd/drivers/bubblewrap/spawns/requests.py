@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, Mounts
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits
 from sandmeshd.drivers.bubblewrap.exec_start import Plan, open_events, open_files
-from sandmeshd.drivers.bubblewrap.identity import Lease
+from sandmeshd.drivers.bubblewrap.identity import UidLease
 from sandmeshd.drivers.bubblewrap.pipes import Pipe
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteKey
+from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, ZygoteKey
 from sandmeshd.drivers.node.agent_config import HOME, WORKSPACE
 from sandmeshd.drivers.node.records import Folder
 
 
 @dataclass(frozen=True)
-class Kind:
+class SpawnKind:
     """What a sandbox has from its first moment on; all else is configured when it is known whose it is."""
 
     zygote: ZygoteKey
@@ -48,21 +48,21 @@ class Recipe:
         return ZygoteKey.of(self.mounts, self.variables, self.owner)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SpawnKind:
         """The kind of sandbox that it makes."""
-        return Kind(self.zygote, self.limits, self.mounts.disk_bytes, self.mounts.scratch_bytes)
+        return SpawnKind(self.zygote, self.limits, self.mounts.disk_bytes, self.mounts.scratch_bytes)
 
 
 @dataclass(frozen=True)
-class Place:
+class HostPlace:
     """What a sandbox has on the host: its folder, which exists, its control groups and its uid."""
 
     folder: Folder
     group: Group | None
-    lease: Lease
+    lease: UidLease
 
 
-def request_spawn(place: Place, mounts: Mounts, zygote: Zygote) -> Spawn:
+def request_spawn(place: HostPlace, mounts: Mounts, zygote: RunningZygote) -> Spawn:
     """Request a sandbox; its uid's lock is duplicated.
 
     Raises:
@@ -86,7 +86,7 @@ def request_spawn(place: Place, mounts: Mounts, zygote: Zygote) -> Spawn:
     return Spawn(folder, group, ours, config, lease.uid)
 
 
-def _body(folder: Folder, mounts: Mounts, lease: Lease) -> dict[str, object]:
+def _body(folder: Folder, mounts: Mounts, lease: UidLease) -> dict[str, object]:
     """Return what a sandbox has of its own: its uid, directories of the host, file systems in memory."""
     size, own = mounts.disk_bytes, {"scratch": mounts.scratch_bytes, "uid": lease.own}
     sockets = (f"{SOCKETS_OF_ALL}/{folder.sockets.name}", SOCKETS)

@@ -23,13 +23,13 @@ import structlog
 from sandmesh.errors import InternalError, SandmeshError
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
 from sandmeshd.drivers.bubblewrap.exec_start import Plan, make_folder, note_uid
-from sandmeshd.drivers.bubblewrap.identity import Leases, release
+from sandmeshd.drivers.bubblewrap.identity import UidLeases, release
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.spawns.requests import Kind, Place, Recipe, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, SpawnKind, request_spawn
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, Zygote, ZygoteKey, Zygotes
+from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.processes import end, to_the_end
-from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.records import Folder, MeshFolders
 from sandmeshd.drivers.node.removal import discard
 
 MOST_KINDS = 4
@@ -50,7 +50,7 @@ class Spare:
 
     folder: Folder
     spawn: Spawn
-    zygote: Zygote
+    zygote: RunningZygote
 
     def move(self, plan: Plan) -> Spawn:
         """Become the sandbox of a plan, except for its configuration.
@@ -70,15 +70,15 @@ class Spare:
 class Spares:
     """The spares of one driver."""
 
-    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups, leases: Leases) -> None:
+    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups, leases: UidLeases) -> None:
         self._settings = settings
         self._leases = leases
         self._zygotes = zygotes
         self._groups = groups
-        self._folders = Folders(settings.paths)
+        self._folders = MeshFolders(settings.paths)
         self._count = settings.spares if settings.stands_by else 0
-        self._recipes: OrderedDict[Kind, Recipe] = OrderedDict()
-        self._waiting: dict[Kind, deque[Spare]] = {}
+        self._recipes: OrderedDict[SpawnKind, Recipe] = OrderedDict()
+        self._waiting: dict[SpawnKind, deque[Spare]] = {}
         self._wanted = asyncio.Event()
         self._last_create = 0.0
         self._filling: asyncio.Task[None] | None = None
@@ -168,7 +168,7 @@ class Spares:
             with closing(self._leases.lease()) as lease:
                 make_folder(folder, lease)
                 group = self._groups.make(folder, recipe.limits)
-                spawn = request_spawn(Place(folder, group, lease), recipe.mounts, zygote)
+                spawn = request_spawn(HostPlace(folder, group, lease), recipe.mounts, zygote)
             async with asyncio.timeout(self._settings.start_timeout):
                 await spawn.prepare()
         except BaseException:
@@ -184,7 +184,7 @@ class Spares:
         self._discard(spare)
         log.info("a sandbox ended while it waited for its create", folder=str(spare.folder.root))
 
-    def _forget(self, kind: Kind) -> None:
+    def _forget(self, kind: SpawnKind) -> None:
         self._recipes.pop(kind, None)
         for spare in self._waiting.pop(kind, ()):
             self._discard(spare)
@@ -207,7 +207,7 @@ class Spares:
             await asyncio.wait(set(self._discarding))
 
 
-async def sweep_spares(folders: Folders) -> None:
+async def sweep_spares(folders: MeshFolders) -> None:
     """End the spares that a killed driver left; their directories are those whose removal is to be finished."""
     for folder in folders.all_staged():
         with suppress(InternalError):

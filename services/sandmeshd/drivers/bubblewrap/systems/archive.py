@@ -12,7 +12,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
-from sandmeshd.drivers.node.builds import Step
+from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.drivers.node.commands import running
 
 PROGRAMS = ("apt-get", "dpkg-deb", "tar", "bash")
@@ -21,7 +21,7 @@ DOWNLOADED = 0.6
 """The progress at the end of the download."""
 
 
-async def download(packages: Sequence[str], work: Path) -> AsyncGenerator[Step]:
+async def download(packages: Sequence[str], work: Path) -> AsyncGenerator[BuildStep]:
     """Download packages and all that they depend on into `work`/cache/archives, yielding the progress.
 
     Raises:
@@ -32,7 +32,7 @@ async def download(packages: Sequence[str], work: Path) -> AsyncGenerator[Step]:
     for name in ("state/lists/partial", "cache/archives/partial"):
         (work / name).mkdir(parents=True)
     (work / "status").touch()
-    yield Step("reading the archive's list of packages", -1)
+    yield BuildStep("reading the archive's list of packages", -1)
     await _update(work)
     async with aclosing(_fetch(packages, work)) as steps:
         async for step in steps:
@@ -71,7 +71,7 @@ async def _update(work: Path) -> None:
             raise _failed(command.detail)
 
 
-async def _fetch(packages: Sequence[str], work: Path) -> AsyncGenerator[Step]:
+async def _fetch(packages: Sequence[str], work: Path) -> AsyncGenerator[BuildStep]:
     words = ("install", "--yes", "-q", "--download-only", "--no-install-recommends", "--", *packages)
     total, done = 0, 0
     async with running(_apt(work, *words), cwd=work) as command:
@@ -80,7 +80,7 @@ async def _fetch(packages: Sequence[str], work: Path) -> AsyncGenerator[Step]:
                 total = int(count[1])
             elif line.startswith("Get:") and total:
                 done += 1
-                yield Step(f"fetching {done} of {total} packages", min(done / total, 1) * DOWNLOADED)
+                yield BuildStep(f"fetching {done} of {total} packages", min(done / total, 1) * DOWNLOADED)
         if not await command.succeeded():
             raise _failed(command.detail)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from sandmesh.errors import TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.systems.archive import DOWNLOADED
-from sandmeshd.drivers.node.builds import Step
-from sandmeshd.drivers.node.commands import Command, running
+from sandmeshd.drivers.node.builds import BuildStep
+from sandmeshd.drivers.node.commands import RunningCommand, running
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Directories of the root that are links into /usr; packages may still name them."""
@@ -46,7 +46,7 @@ run fc-cache --system-only
 """
 
 
-async def unpack(packages: list[Path], root: Path, scripts: Path) -> AsyncGenerator[Step]:
+async def unpack(packages: list[Path], root: Path, scripts: Path) -> AsyncGenerator[BuildStep]:
     """Unpack packages below `root`, yielding the progress; their installation scripts are added to `scripts`.
 
     Raises:
@@ -62,7 +62,7 @@ async def unpack(packages: list[Path], root: Path, scripts: Path) -> AsyncGenera
     async with running(command, cwd=root) as unpacking:
         async for line in unpacking.lines():
             count += line == "unpacked"
-            yield Step(f"unpacking {count} of {len(packages)} packages", DOWNLOADED + 0.3 * count / len(packages))
+            yield BuildStep(f"unpacking {count} of {len(packages)} packages", DOWNLOADED + 0.3 * count / len(packages))
         if not await unpacking.succeeded():
             raise _failed(unpacking)
 
@@ -98,7 +98,7 @@ def alternatives(scripts: str) -> Iterable[list[str]]:
             yield shlex.split(words)
 
 
-def _failed(command: Command) -> TemplateBuildFailed:
+def _failed(command: RunningCommand) -> TemplateBuildFailed:
     detail = command.detail
     message = f"the template's system could not be made: {detail.splitlines()[-1]}"
     return TemplateBuildFailed(message, {"detail": detail})

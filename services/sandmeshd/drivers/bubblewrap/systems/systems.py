@@ -16,7 +16,7 @@ from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.systems import archive, host, root
 from sandmeshd.drivers.bubblewrap.systems.binds import GENERATED
-from sandmeshd.drivers.node.builds import Step, building, is_being_built, is_complete, with_growth
+from sandmeshd.drivers.node.builds import BuildStep, building, is_being_built, is_complete, with_growth
 from sandmeshd.drivers.node.interpreter import VERSION, Interpreter
 from sandmeshd.drivers.node.readability import can_read, open_to_all
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
@@ -47,7 +47,7 @@ UNPACKED = 0.9
 
 
 @dataclass(frozen=True)
-class Place:
+class SystemPlace:
     """Where a system is: a directory, or the host itself."""
 
     directory: Path | None
@@ -64,13 +64,13 @@ class Systems:
         self._interpreter = interpreter
         self._of_host = of_host
 
-    def find(self, packages: Sequence[str]) -> Place | None:
+    def find(self, packages: Sequence[str]) -> SystemPlace | None:
         """Return where packages are, None if neither the host has them nor a system was built."""
         source = self._settings.system_source
         if source != "archive" and not host.lacking(packages):
-            return Place(None)
+            return SystemPlace(None)
         directory = self.path(packages)
-        return Place(directory) if source != "host" and is_complete(directory) else None
+        return SystemPlace(directory) if source != "host" and is_complete(directory) else None
 
     def path(self, packages: Sequence[str]) -> Path:
         """Return the directory of a system, built or not."""
@@ -104,7 +104,7 @@ class Systems:
         message = f"the Debian packages of the template {template.name!r} are not there: {fix}"
         return CapabilityMissing(message, {"needs": "system", "fix": fix, "template": template.name})
 
-    async def build(self, template: Template, bwrap: Path) -> AsyncGenerator[Step]:
+    async def build(self, template: Template, bwrap: Path) -> AsyncGenerator[BuildStep]:
         """Build a template's system unless its packages are there, yielding the progress.
 
         Raises:
@@ -118,7 +118,7 @@ class Systems:
             raise self.missing(template)
         target = self.path(template.system)
         if is_being_built(target):
-            yield Step("waiting for another process that builds its system", -1)
+            yield BuildStep("waiting for another process that builds its system", -1)
         async with building(target) as fresh:
             if fresh is not None:
                 async with aclosing(with_growth(self._fill(fresh, template.system, bwrap), fresh)) as steps:
@@ -130,7 +130,7 @@ class Systems:
                 f"sandboxes (uid {self._settings.reader_uid}) cannot read {target}: {fix}", {"fix": fix}
             )
 
-    async def _fill(self, fresh: Path, packages: Sequence[str], bwrap: Path) -> AsyncGenerator[Step]:
+    async def _fill(self, fresh: Path, packages: Sequence[str], bwrap: Path) -> AsyncGenerator[BuildStep]:
         work, tree = fresh / "work", fresh / "root"
         work.mkdir()
         tree.mkdir(mode=0o755)
@@ -140,7 +140,7 @@ class Systems:
         async with aclosing(root.unpack(archive.downloaded(work), tree, work / "scripts")) as steps:
             async for step in steps:
                 yield step
-        yield Step("filling the caches of fonts and libraries", UNPACKED)
+        yield BuildStep("filling the caches of fonts and libraries", UNPACKED)
         await root.settle(bwrap, tree, work / "scripts", GENERATED)
         self._check_interpreter(tree)
         (fresh / "packages").write_text("".join(f"{path.name}\n" for path in archive.downloaded(work)))

@@ -19,11 +19,11 @@ from sandmeshd.drivers.clouds.keys import MeshKeys
 from sandmeshd.drivers.clouds.names import hashed, mesh_prefix, new_session_id
 from sandmeshd.drivers.clouds.requests import Resource
 from sandmeshd.drivers.clouds.requirements import enforced, size_of
-from sandmeshd.drivers.clouds.sessions import Session
+from sandmeshd.drivers.clouds.sessions import RentedSession
 from sandmeshd.drivers.clouds.vendor import Vendor
 from sandmeshd.drivers.node.agent_config import new_sandbox
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 from sandmeshd.templates import Template
 
 AFFINITY = "x-agentrun-session-id"
@@ -70,14 +70,14 @@ class AgentRun(Vendor):
         check_settings(template, self._settings.driver)
 
     @asynccontextmanager
-    async def planned(self, request: pb.CreateSandboxRequest, template: Template) -> AsyncGenerator[Session]:
+    async def planned(self, request: pb.CreateSandboxRequest, template: Template) -> AsyncGenerator[RentedSession]:
         """Plan a runtime for a sandbox."""
         self._check(template)
         session_id = new_session_id(hashed(request.sandbox_id, 16))
         sandbox = new_sandbox(request, "", enforced(request.spec.limits, self._settings))
         self._bodies[session_id] = self._body(request, template, session_id)
         try:
-            yield Session("", session_id, Record(sandbox, request.fencing_token))
+            yield RentedSession("", session_id, SpecRecord(sandbox, request.fencing_token))
         finally:
             self._bodies.pop(session_id, None)
 
@@ -111,7 +111,7 @@ class AgentRun(Vendor):
             body["logConfiguration"] = {"project": settings.log_project, "logstore": settings.log_store}
         return body
 
-    async def begin(self, session: Session) -> None:
+    async def begin(self, session: RentedSession) -> None:
         """Create a runtime and its endpoint, and wait until both are ready."""
         try:
             async with asyncio.timeout(self._settings.start_timeout):
@@ -120,7 +120,7 @@ class AgentRun(Vendor):
             detail = f"AgentRun's runtime was not ready within {self._settings.start_timeout:g} s"
             raise SandboxStartFailed(f"a sandbox could not be started: {detail}", {"detail": detail}) from None
 
-    async def _begin(self, session: Session) -> None:
+    async def _begin(self, session: RentedSession) -> None:
         # One that is abandoned could take effect after it was looked for to be deleted.
         session.resource = await to_the_end(self._api.create_runtime(self._bodies[session.session_id]))
         await self._ready(session, "runtime", lambda: self._api.runtime(session.resource))
@@ -128,7 +128,9 @@ class AgentRun(Vendor):
         ready = await self._ready(session, "endpoint", lambda: self._api.endpoint(session.resource, endpoint))
         session.sandbox.endpoint = self._address(ready, session.session_id)
 
-    async def _ready(self, session: Session, what: str, get: Callable[[], Awaitable[Resource | None]]) -> Resource:
+    async def _ready(
+        self, session: RentedSession, what: str, get: Callable[[], Awaitable[Resource | None]]
+    ) -> Resource:
         while True:
             found = await get() or {"status": "deleted"}
             if found["status"] in READY:
@@ -143,13 +145,13 @@ class AgentRun(Vendor):
     def _address(self, endpoint: Mapping[str, Any], session_id: str) -> str:
         return websocket_endpoint(str(endpoint["endpointPublicUrl"]), AFFINITY, session_id)
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: RentedSession) -> None:
         """Delete a sandbox's runtime, and whatever else a lost answer left under its name."""
         found = await self._api.runtimes(f"{self._prefix}{session.session_id}")
         for runtime in {session.resource, *(str(one["agentRuntimeId"]) for one in found)} - {""}:
             await self._api.delete_runtime(runtime)
 
-    async def why_ended(self, session: Session) -> str:
+    async def why_ended(self, session: RentedSession) -> str:
         """Return how a sandbox ended by what its runtime is, empty while that is there."""
         found = await self._api.runtime(session.resource)
         if found is None:
@@ -158,14 +160,14 @@ class AgentRun(Vendor):
             return f"its runtime is {found['status']}: {found.get('statusReason') or NO_REASON}"
         return ""
 
-    async def left(self) -> AsyncGenerator[Session]:
+    async def left(self) -> AsyncGenerator[RentedSession]:
         """Yield the runtimes of the mesh."""
         for listed in await self._api.runtimes(prefix=self._prefix):
             runtime = str(listed["agentRuntimeId"])
             found = await self._api.endpoints(runtime)
             yield self._found(listed, found[0] if found else {})
 
-    def _found(self, listed: Mapping[str, Any], endpoint: Mapping[str, Any]) -> Session:
+    def _found(self, listed: Mapping[str, Any], endpoint: Mapping[str, Any]) -> RentedSession:
         session_id = str(listed["agentRuntimeName"]).removeprefix(self._prefix)
         sandbox = pb.RuntimeSandbox(
             sandbox_id=str(listed.get("description") or "").removeprefix(_DESCRIPTION),
@@ -173,7 +175,7 @@ class AgentRun(Vendor):
             endpoint=self._address(endpoint, session_id) if endpoint.get("endpointPublicUrl") else "",
         )
         begun = seconds_of(listed.get("createdAt"))
-        session = Session(str(listed["agentRuntimeId"]), session_id, Record(sandbox, 0), begun)
+        session = RentedSession(str(listed["agentRuntimeId"]), session_id, SpecRecord(sandbox, 0), begun)
         if listed.get("status") in FAILED:
             session.end(f"its runtime is {listed['status']}")
         return session

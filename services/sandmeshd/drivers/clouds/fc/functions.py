@@ -18,7 +18,7 @@ from sandmeshd.drivers.clouds import container
 from sandmeshd.drivers.clouds.fc.service import FunctionComputeApi
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.clouds.names import mesh_prefix
-from sandmeshd.drivers.clouds.requirements import Size, size_of
+from sandmeshd.drivers.clouds.requirements import InstanceSize, size_of
 from sandmeshd.runtime.keyed_locks import KeyedLocks
 from sandmeshd.templates import Template
 
@@ -31,7 +31,7 @@ METHODS = ["GET", "POST"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class FunctionPlan:
     """A function as it is to be."""
 
     name: str
@@ -53,7 +53,7 @@ class Functions:
         self._locks = KeyedLocks()
         self._users: Counter[str] = Counter()
 
-    def plan(self, template: Template, limits: sandbox_pb2.Limits) -> Plan:
+    def plan(self, template: Template, limits: sandbox_pb2.Limits) -> FunctionPlan:
         """Return the function of a template's sandboxes with some limits.
 
         Raises:
@@ -65,13 +65,13 @@ class Functions:
         check_settings(template, self._settings.driver)
         return self._plan(template, limits)
 
-    def _plan(self, template: Template, limits: sandbox_pb2.Limits) -> Plan:
+    def _plan(self, template: Template, limits: sandbox_pb2.Limits) -> FunctionPlan:
         body = self._body(template, size_of(limits, self._settings))
         facts = json.dumps([template.name, template.generation, body], sort_keys=True)
         name = f"{self._prefix}{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
-        return Plan(name, {**body, "functionName": name, "description": f"sandmesh: {template.name}"})
+        return FunctionPlan(name, {**body, "functionName": name, "description": f"sandmesh: {template.name}"})
 
-    def _body(self, template: Template, size: Size) -> dict[str, Any]:
+    def _body(self, template: Template, size: InstanceSize) -> dict[str, Any]:
         settings = self._settings
         affinity = {
             "affinityHeaderFieldName": AFFINITY,
@@ -118,7 +118,7 @@ class Functions:
         finally:
             self._users[name] -= 1
 
-    async def url(self, plan: Plan) -> str:
+    async def url(self, plan: FunctionPlan) -> str:
         """Return the URL of a function's sessions; the function is made unless it exists.
 
         Raises:
@@ -143,7 +143,7 @@ class Functions:
         trigger = await self._service.get_trigger(name, TRIGGER)
         return str(trigger["httpTrigger"]["urlInternet"])
 
-    async def _active(self, plan: Plan) -> None:
+    async def _active(self, plan: FunctionPlan) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
                 while True:
@@ -156,7 +156,7 @@ class Functions:
         except TimeoutError:
             raise self._failed(plan, f"it was not ready within {self._settings.start_timeout:g} s") from None
 
-    def _failed(self, plan: Plan, detail: str) -> TemplateBuildFailed:
+    def _failed(self, plan: FunctionPlan, detail: str) -> TemplateBuildFailed:
         image = plan.body["customContainerConfig"]["image"]
         fix = "push it for amd64 to a registry of the same account and region, and set SANDMESH_REGISTRY"
         return TemplateBuildFailed(f"the image {image} cannot be used: {detail}; {fix}", {"detail": detail, "fix": fix})

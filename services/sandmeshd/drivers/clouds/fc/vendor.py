@@ -20,11 +20,11 @@ from sandmeshd.drivers.clouds.keys import MeshKeys
 from sandmeshd.drivers.clouds.names import new_session_id, sandbox_id_of
 from sandmeshd.drivers.clouds.refusals import Refusal
 from sandmeshd.drivers.clouds.requirements import enforced
-from sandmeshd.drivers.clouds.sessions import Session
+from sandmeshd.drivers.clouds.sessions import RentedSession
 from sandmeshd.drivers.clouds.vendor import Vendor
 from sandmeshd.drivers.node.agent_config import new_sandbox
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Record
+from sandmeshd.drivers.node.records import SpecRecord
 from sandmeshd.templates import Template
 
 ENDED = "Expired"
@@ -55,7 +55,7 @@ class FunctionCompute(Vendor):
         await self._functions.url(plan)
 
     @asynccontextmanager
-    async def planned(self, request: pb.CreateSandboxRequest, template: Template) -> AsyncGenerator[Session]:
+    async def planned(self, request: pb.CreateSandboxRequest, template: Template) -> AsyncGenerator[RentedSession]:
         """Plan a session of the function of a template's sandboxes of some size."""
         limits = request.spec.limits
         plan = self._functions.plan(template, limits)
@@ -63,9 +63,9 @@ class FunctionCompute(Vendor):
             url, session_id = await self._functions.url(plan), new_session_id(request.sandbox_id)
             endpoint = websocket_endpoint(url, AFFINITY, session_id)
             sandbox = new_sandbox(request, endpoint, enforced(limits, self._settings))
-            yield Session(plan.name, session_id, Record(sandbox, request.fencing_token))
+            yield RentedSession(plan.name, session_id, SpecRecord(sandbox, request.fencing_token))
 
-    async def begin(self, session: Session) -> None:
+    async def begin(self, session: RentedSession) -> None:
         """Create a session."""
         body = {
             "sessionId": session.session_id,
@@ -77,7 +77,7 @@ class FunctionCompute(Vendor):
         # One that is abandoned could take effect after the session was deleted.
         await to_the_end(self._api.create_session(session.resource, body))
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: RentedSession) -> None:
         """Delete a session, and its function if that was the last one of an older generation."""
         await self._api.delete_session(session.resource, session.session_id)
         try:
@@ -86,14 +86,14 @@ class FunctionCompute(Vendor):
             # It costs nothing; the next one to look for it removes it.
             log.warning("a function could not be removed", function=session.resource, reason=error.message)
 
-    async def why_ended(self, session: Session) -> str:
+    async def why_ended(self, session: RentedSession) -> str:
         """Return how a session ended, empty while it lives."""
         found = await self._api.list_sessions(session.resource, session.session_id)
         if any(one.get("sessionStatus") != ENDED for one in found):
             return ""
         return _why_ended(found[0], session.begun) if found else "its session was deleted by somebody else"
 
-    async def left(self) -> AsyncGenerator[Session]:
+    async def left(self) -> AsyncGenerator[RentedSession]:
         """Yield the sessions of all functions of the mesh, and remove functions of older generations without any."""
         for name in await self._functions.names():
             try:
@@ -104,14 +104,14 @@ class FunctionCompute(Vendor):
                 yield self._found(name, url, listed)
             await self._functions.remove_unused(name)
 
-    def _found(self, function: str, url: str, listed: Mapping[str, Any]) -> Session:
+    def _found(self, function: str, url: str, listed: Mapping[str, Any]) -> RentedSession:
         session_id = str(listed["sessionId"])
         sandbox = pb.RuntimeSandbox(
             sandbox_id=sandbox_id_of(session_id),
             mesh_id=self._settings.paths.mesh_id,
             endpoint=websocket_endpoint(url, AFFINITY, session_id) if url else "",
         )
-        session = Session(function, session_id, Record(sandbox, 0), seconds_of(listed.get("createdTime")))
+        session = RentedSession(function, session_id, SpecRecord(sandbox, 0), seconds_of(listed.get("createdTime")))
         if listed.get("sessionStatus") == ENDED:
             session.end("Function Compute ended its session while no driver was there")
         return session

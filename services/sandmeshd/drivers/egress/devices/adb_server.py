@@ -20,7 +20,7 @@ class AdbFailed(Exception):
     """The adb server, or the device, does not do what it was asked for; the text says why."""
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """Where bytes come from."""
 
     async def readexactly(self, count: int, /) -> bytes:
@@ -40,7 +40,7 @@ class AdbServer:
         self.address = address
         self._host, self._port = host.strip("[]"), int(port)
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> AdbConnection:
         """Open a connection.
 
         Raises:
@@ -48,7 +48,7 @@ class AdbServer:
         """
         try:
             async with asyncio.timeout(_SECONDS):
-                return Connection(*await asyncio.open_connection(self._host, self._port, limit=_MOST_BYTES))
+                return AdbConnection(*await asyncio.open_connection(self._host, self._port, limit=_MOST_BYTES))
         except OSError:
             message = f"no adb server answers at {self.address} of the node: its administrator runs `adb start-server`"
             raise AdbFailed(message) from None
@@ -75,7 +75,7 @@ class AdbServer:
             return await connection.reader.read(-1)
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncGenerator[Connection]:
+    async def _opened(self) -> AsyncGenerator[AdbConnection]:
         connection = await self.connect()
         try:
             yield connection
@@ -85,7 +85,7 @@ class AdbServer:
             connection.writer.close()
 
 
-class Connection:
+class AdbConnection:
     """A connection to the adb server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -120,7 +120,7 @@ def framed(text: bytes) -> bytes:
     return b"%04x" % len(text) + text
 
 
-async def read_framed(source: Source) -> bytes:
+async def read_framed(source: ByteSource) -> bytes:
     """Read a text that has its length before it.
 
     Raises:

@@ -13,7 +13,7 @@ from sandmesh.shared.atomic_file import open_replacement
 from sandmeshd.drivers.egress.devices.adb_server import AdbFailed, AdbServer
 from sandmeshd.drivers.egress.devices.session import DeviceSession
 from sandmeshd.drivers.egress.settings import EgressSettings
-from sandmeshd.drivers.egress.streams import Stream
+from sandmeshd.drivers.egress.streams import ProxyStream
 
 GROUP: Final = "mobile"
 """The group of tools whose sandboxes hold a device."""
@@ -131,7 +131,7 @@ class Devices:
         if _DONE not in said:
             raise AdbFailed(f"its reset ended early: {said[-200:].decode('utf-8', 'replace').strip() or 'no output'}")
 
-    async def serve(self, sandbox_id: str, stream: Stream) -> None:
+    async def serve(self, sandbox_id: str, stream: ProxyStream) -> None:
         """Serve the connection of an adb client in a sandbox that holds a device."""
         await DeviceSession(stream, self._server, self._held[sandbox_id], self._settings.idle_seconds).serve()
 

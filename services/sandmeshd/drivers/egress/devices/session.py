@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from sandmeshd.drivers.egress.devices.adb_server import AdbFailed, AdbServer, Connection, framed, read_framed
-from sandmeshd.drivers.egress.streams import Stream
+from sandmeshd.drivers.egress.devices.adb_server import AdbConnection, AdbFailed, AdbServer, framed, read_framed
+from sandmeshd.drivers.egress.streams import ProxyStream
 from sandmeshd.drivers.egress.tunnels import tunnel
 
 _SERVICES: Final = ("shell:", "shell,", "exec:", "sync:", "abb:", "abb_exec:", "framebuffer:", "logcat:")
@@ -20,14 +20,14 @@ _OF_DEVICE: Final = ("features", "get-state", "get-serialno", "get-devpath")
 _TRANSPORT_ID_BYTES: Final = 8
 
 
-class Refused(Exception):
+class DeviceRefused(Exception):
     """A request is not for the holder of a device."""
 
 
 class _Reader:
     """The bytes of a stream, in exact counts."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: ProxyStream) -> None:
         self._stream = stream
         self.rest = b""
 
@@ -49,7 +49,7 @@ class _Reader:
 class DeviceSession:
     """The requests of one connection about the device `serial`."""
 
-    def __init__(self, stream: Stream, server: AdbServer, serial: str, idle_seconds: float) -> None:
+    def __init__(self, stream: ProxyStream, server: AdbServer, serial: str, idle_seconds: float) -> None:
         self._stream = stream
         self._server = server
         self._serial = serial
@@ -60,7 +60,7 @@ class DeviceSession:
         """Serve the connection to its end."""
         try:
             await self._serve((await read_framed(self._reader)).decode("utf-8", "replace"))
-        except (AdbFailed, Refused) as failure:
+        except (AdbFailed, DeviceRefused) as failure:
             with suppress(OSError):
                 await self._stream.write(b"FAIL" + framed(str(failure).encode()))
                 await self._stream.end()
@@ -90,7 +90,7 @@ class DeviceSession:
             if rest != request and not request.startswith("host:transport-id"):
                 ours = rest in {f"{named}{self._serial}", "any", "usb", "local", "-any", "-usb", "-local"}
                 if not ours:
-                    raise Refused(f"this is not this sandbox's device, which is '{self._serial}'")
+                    raise DeviceRefused(f"this is not this sandbox's device, which is '{self._serial}'")
                 return f"{prefix}{named}{self._serial}"
         return ""
 
@@ -103,8 +103,10 @@ class DeviceSession:
         if prefix and what in _OF_DEVICE:
             return f"{self._own}{what}"
         if request.startswith("host-serial:"):
-            raise Refused(f"this is not this sandbox's device, which is '{self._serial}'")
-        raise Refused(f"a sandbox's adb does not do {request.partition(' ')[0][:100]!r}: it reaches its device alone")
+            raise DeviceRefused(f"this is not this sandbox's device, which is '{self._serial}'")
+        raise DeviceRefused(
+            f"a sandbox's adb does not do {request.partition(' ')[0][:100]!r}: it reaches its device alone"
+        )
 
     @property
     def _own(self) -> str:
@@ -121,11 +123,11 @@ class DeviceSession:
         finally:
             connection.writer.close()
 
-    async def _carry(self, connection: Connection) -> None:
+    async def _carry(self, connection: AdbConnection) -> None:
         service = await read_framed(self._reader)
         if not service.startswith(tuple(one.encode() for one in _SERVICES)):
             name = service.decode("utf-8", "replace").partition(":")[0][:100]
-            raise Refused(f"the service {name!r} of the device is not for sandboxes: shell, exec and sync are")
+            raise DeviceRefused(f"the service {name!r} of the device is not for sandboxes: shell, exec and sync are")
         await connection.ask(service)
         await self._stream.write(b"OKAY")
         outside = (connection.reader, connection.writer)

@@ -28,7 +28,7 @@ _BEGIN, _END = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=U
 _EVERYWHERE = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
 
 
-class Authority:
+class CertificateAuthority:
     """Issues certificates for the hosts of a sandbox's secrets."""
 
     def __init__(self, mesh_secret: str, sandbox_id: str, hosts: Iterable[NamedHost]) -> None:

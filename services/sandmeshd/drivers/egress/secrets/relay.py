@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import h11
 
-from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.secrets.mask import FrameMask, Mask
 from sandmeshd.drivers.egress.secrets.table import TLS_PORT, Headers, SecretTable
 from sandmeshd.drivers.egress.secrets.tls import TlsChannel
@@ -35,16 +35,16 @@ class HostFailure(Exception):
     """A host does not answer as TLS or HTTP want; the text says how."""
 
 
-class Relay:
+class SecretRelay:
     """The requests of one connection from inside."""
 
-    def __init__(self, inside: TlsChannel, target: Target, secrets: SecretTable, dial: Dial) -> None:
+    def __init__(self, inside: TlsChannel, target: EgressTarget, secrets: SecretTable, dial: Dial) -> None:
         self._channel = inside
         self._target = target
         self._secrets = secrets
         self._dial = dial
         self._inside = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
-        self._host: _Host | None = None
+        self._host: _HostConnection | None = None
         self._begun = False
 
     async def run(self, proving: asyncio.Task[TlsChannel], idle_seconds: float) -> None:
@@ -63,11 +63,11 @@ class Relay:
                 self._host.close()
 
     async def _serve(self, proving: asyncio.Task[TlsChannel], idle: Idle) -> None:
-        refusal: Refused | None = None
+        refusal: EgressRefused | None = None
         try:
             while await self._exchange(proving, idle):
                 pass
-        except Refused as error:
+        except EgressRefused as error:
             refusal = error
             await self._answer(403, str(refusal))
         except h11.RemoteProtocolError as error:
@@ -107,7 +107,7 @@ class Relay:
             data = await self._channel.read()
             if not self._begun and data.startswith(_PREFACE):
                 reason = f"a program spoke HTTP/2 alone to {self._target}, a secret's host"
-                raise Refused(self._target.host, self._target.port, reason, "Let it use HTTP/1.1 there.")
+                raise EgressRefused(self._target.host, self._target.port, reason, "Let it use HTTP/1.1 there.")
             self._begun = True
             self._inside.receive_data(data)
             idle.touch()
@@ -118,7 +118,7 @@ class Relay:
             raise h11.RemoteProtocolError("inside of TLS a request names a path, not a host")
         if request.method.upper() == b"TRACE":
             reason = f"TRACE to {self._target} would show the secret"
-            raise Refused(self._target.host, self._target.port, reason, "Use another method.")
+            raise EgressRefused(self._target.host, self._target.port, reason, "Use another method.")
         self._secrets.check_foreign(self._target, request.target)
         headers = self._secrets.filled(self._target, _kept(request))
         upgrade = _websocket(request.headers)
@@ -129,15 +129,15 @@ class Relay:
         headers = [(b"Host", host), *headers, *_framing(request.headers), *upgrade]
         return h11.Request(method=request.method, target=request.target, headers=headers)
 
-    async def _living_host(self, proving: asyncio.Task[TlsChannel]) -> _Host:
+    async def _living_host(self, proving: asyncio.Task[TlsChannel]) -> _HostConnection:
         # A host may close a connection that rests; nothing of this request was sent to it.
         if self._host is None:
-            self._host = _Host(await proving, self._target)
+            self._host = _HostConnection(await proving, self._target)
         elif self._host.is_gone:
-            self._host = _Host(await self._dial(), self._target)
+            self._host = _HostConnection(await self._dial(), self._target)
         return self._host
 
-    async def _send(self, host: _Host, request: h11.Request, idle: Idle) -> None:
+    async def _send(self, host: _HostConnection, request: h11.Request, idle: Idle) -> None:
         # Who is gone is found out by what reads of it or writes to it in the other direction.
         with suppress(OSError):
             await host.send(request)
@@ -154,7 +154,7 @@ class Relay:
                 else:
                     return
 
-    async def _give_back(self, host: _Host, idle: Idle) -> bool:
+    async def _give_back(self, host: _HostConnection, idle: Idle) -> bool:
         """Return the answer to the program; return whether the two speak another protocol from now on."""
         mask = Mask(self._secrets.values_for(self._target))
         while True:
@@ -181,7 +181,7 @@ class Relay:
     async def _write(self, event: Event) -> None:
         await self._channel.write(self._inside.send(event) or b"")
 
-    async def _pass_on(self, host: _Host, idle: Idle) -> None:
+    async def _pass_on(self, host: _HostConnection, idle: Idle) -> None:
         mask = FrameMask(self._secrets.values_for(self._target))
         directions = [
             asyncio.create_task(_copy(self._channel.read, host.write, self._inside.trailing_data[0], idle)),
@@ -206,10 +206,10 @@ class Relay:
             await self._write(h11.EndOfMessage())
 
 
-class _Host:
+class _HostConnection:
     """A connection to the host, from which one piece is always being read, so that its end is noticed at once."""
 
-    def __init__(self, channel: TlsChannel, target: Target) -> None:
+    def __init__(self, channel: TlsChannel, target: EgressTarget) -> None:
         self._channel = channel
         self._target = target
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.shared.hosts import read_host
 from sandmeshd.auth.sealer import Sealer
-from sandmeshd.drivers.egress.dialer import Unreachable
+from sandmeshd.drivers.egress.dialer import TargetUnreachable
 from sandmeshd.drivers.egress.outlets import Connection
-from sandmeshd.drivers.egress.policy import Refused, Target
-from sandmeshd.drivers.egress.secrets.relay import HostFailure, Relay
+from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
+from sandmeshd.drivers.egress.secrets.relay import HostFailure, SecretRelay
 from sandmeshd.drivers.egress.secrets.table import SecretTable, read_secrets
 from sandmeshd.drivers.egress.secrets.tls import TlsChannel
 from sandmeshd.drivers.egress.settings import EgressSettings
-from sandmeshd.drivers.egress.streams import PIECE_BYTES, Stream
+from sandmeshd.drivers.egress.streams import PIECE_BYTES, ProxyStream
 from sandmeshd.drivers.egress.tunnels import ended
 
 if TYPE_CHECKING:
-    from sandmeshd.drivers.egress.secrets.authority import Authority
+    from sandmeshd.drivers.egress.secrets.authority import CertificateAuthority
 
-Connect = Callable[[Target], Awaitable[Connection]]
+Connect = Callable[[EgressTarget], Awaitable[Connection]]
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,16 @@ class Termination:
     """What ends the TLS of one sandbox at its secrets' hosts."""
 
     secrets: SecretTable
-    authority: Authority
+    authority: CertificateAuthority
     upstream: ssl.SSLContext
     idle_seconds: float
     head_seconds: float
-    sessions: dict[Target, ssl.SSLSession] = field(default_factory=dict[Target, ssl.SSLSession])
+    sessions: dict[EgressTarget, ssl.SSLSession] = field(default_factory=dict[EgressTarget, ssl.SSLSession])
     """The last session with each host, which proved itself then: the next connection resumes it (RFC 8446, 2.2)."""
 
-    async def serve(self, stream: Stream, first: bytes, target: Target, raw: Connection, connect: Connect) -> None:
+    async def serve(
+        self, stream: ProxyStream, first: bytes, target: EgressTarget, raw: Connection, connect: Connect
+    ) -> None:
         """Relay between the program inside, to which it is the host, and the host at the end of `raw`.
 
         Raises:
@@ -53,7 +55,7 @@ class Termination:
         async def dial() -> TlsChannel:
             try:
                 again = await connect(target)
-            except Unreachable as failure:
+            except TargetUnreachable as failure:
                 raise HostFailure(str(failure)) from None
             opened.append(again[1])
             return await self._prove(target, again)
@@ -62,7 +64,7 @@ class Termination:
         proving = asyncio.create_task(self._prove(target, raw))
         try:
             inside = await self._greet(stream, first, target)
-            relay = Relay(inside, target, self.secrets, dial)
+            relay = SecretRelay(inside, target, self.secrets, dial)
             await relay.run(proving, self.idle_seconds)
             await stream.end()
         finally:
@@ -70,7 +72,7 @@ class Termination:
             for writer in opened:
                 writer.close()
 
-    async def _prove(self, target: Target, raw: Connection) -> TlsChannel:
+    async def _prove(self, target: EgressTarget, raw: Connection) -> TlsChannel:
         """Begin TLS with a host.
 
         Raises:
@@ -100,7 +102,7 @@ class Termination:
             raise HostFailure(f"{target} closed the connection: {error}") from None
         return channel
 
-    async def _greet(self, stream: Stream, first: bytes, target: Target) -> TlsChannel:
+    async def _greet(self, stream: ProxyStream, first: bytes, target: EgressTarget) -> TlsChannel:
         wrap = partial(self.authority.context(target.host).wrap_bio, server_side=True)
         inside = TlsChannel(wrap, stream.read, stream.write, first)
         try:
@@ -131,7 +133,7 @@ def terminations(settings: EgressSettings) -> Callable[[driver_pb2.RuntimeSandbo
     return make
 
 
-def authority_of(sandbox: driver_pb2.RuntimeSandbox, settings: EgressSettings) -> Authority:
+def authority_of(sandbox: driver_pb2.RuntimeSandbox, settings: EgressSettings) -> CertificateAuthority:
     """Return the certificate authority of a sandbox with secrets."""
     if settings.mesh_secret is None:
         raise ValueError("secrets need the mesh's secret")
@@ -139,7 +141,9 @@ def authority_of(sandbox: driver_pb2.RuntimeSandbox, settings: EgressSettings) -
     unique = sorted(set(hosts), key=str)
     # Drivers without such sandboxes never load what makes certificates.
     module = import_module("sandmeshd.drivers.egress.secrets.authority")
-    made: Authority = module.Authority(settings.mesh_secret.get_secret_value(), sandbox.sandbox_id, unique)
+    made: CertificateAuthority = module.CertificateAuthority(
+        settings.mesh_secret.get_secret_value(), sandbox.sandbox_id, unique
+    )
     return made
 
 
@@ -151,11 +155,11 @@ def _upstream_context(settings: EgressSettings) -> ssl.SSLContext:
     return context
 
 
-def _unfit(target: Target, error: ssl.SSLError) -> Refused:
+def _unfit(target: EgressTarget, error: ssl.SSLError) -> EgressRefused:
     reason = error.reason or "it closed the connection"
     if "ALERT" in reason or "EOF" in reason:
         what = f"a program inside does not trust the certificate that stands for {target} ({reason})"
         fix = "Let it trust the file in SSL_CERT_FILE, and pin no certificate: the host is one of a secret's."
-        return Refused(target.host, target.port, what, fix)
+        return EgressRefused(target.host, target.port, what, fix)
     what = f"a program inside does not speak TLS to {target}, a secret's host ({reason})"
-    return Refused(target.host, target.port, what, "Use https:// there.")
+    return EgressRefused(target.host, target.port, what, "Use https:// there.")

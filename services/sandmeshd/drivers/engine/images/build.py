@@ -19,12 +19,12 @@ import sandmesh
 import sandmeshd
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy_arguments, write_secrets
-from sandmeshd.drivers.engine.images.layer import PACKAGES, Layer
+from sandmeshd.drivers.engine.images.layer import PACKAGES, UpperLayer
 from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
 from sandmeshd.drivers.engine.settings import FULL, DockerSettings, how_to_start
 from sandmeshd.drivers.node import agent_sources
-from sandmeshd.drivers.node.builds import Step
-from sandmeshd.drivers.node.commands import Command, running
+from sandmeshd.drivers.node.builds import BuildStep
+from sandmeshd.drivers.node.commands import RunningCommand, running
 from sandmeshd.templates import WITH_PROGRAMS
 
 METADATA = ("METADATA", "entry_points.txt")
@@ -99,7 +99,7 @@ class ImageBuilder:
             digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         return digest.hexdigest()[:20]
 
-    async def build(self, image: str, platform: str = "") -> AsyncGenerator[Step]:
+    async def build(self, image: str, platform: str = "") -> AsyncGenerator[BuildStep]:
         """Build an image, yielding the progress; cached steps are not repeated.
 
         Raises:
@@ -117,7 +117,7 @@ class ImageBuilder:
             async with aclosing(self.build(BASE, platform)) as steps:
                 async for step in steps:
                     yield step
-        yield Step(f"building {self.image_name(image, platform)}", 0)
+        yield BuildStep(f"building {self.image_name(image, platform)}", 0)
         client = await self._client()
         base = await self._base(client, image, platform)
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
@@ -133,7 +133,7 @@ class ImageBuilder:
                 async for step in steps:
                     yield step
 
-    async def build_layer(self, layer: Layer) -> AsyncGenerator[Step]:
+    async def build_layer(self, layer: UpperLayer) -> AsyncGenerator[BuildStep]:
         """Build the image of a template with packages of its own, and the one below it, as `build` does.
 
         Raises:
@@ -147,7 +147,7 @@ class ImageBuilder:
         async with aclosing(self.build(layer.base)) as steps:
             async for step in steps:
                 yield step
-        yield Step(f"building {self.image_name(name)}", 0)
+        yield BuildStep(f"building {self.image_name(name)}", 0)
         client = await self._client()
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
             context = layer.fill_context(Path(folder, "context"), images_folder())
@@ -170,13 +170,13 @@ class ImageBuilder:
         debian = named_for(DEBIAN, platform)
         return {"DEBIAN": debian} if await self._exists(client, debian) else {}
 
-    async def build_own(self, image: OwnImage, platform: str = "") -> AsyncGenerator[Step]:
+    async def build_own(self, image: OwnImage, platform: str = "") -> AsyncGenerator[BuildStep]:
         """Build a user's own image; its build argument `BASE` is the image of this release.
 
         Raises:
             RuntimeUnavailable, TemplateBuildFailed: As `build`.
         """
-        yield Step(f"building {image.name}", 0)
+        yield BuildStep(f"building {image.name}", 0)
         client = await self._client()
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as secrets:
             base = _arguments({"BASE": self.image_name(BASE, platform)})
@@ -186,7 +186,7 @@ class ImageBuilder:
                 async for step in steps:
                     yield step
 
-    async def bootstrap(self, platform: str = "") -> AsyncGenerator[Step]:
+    async def bootstrap(self, platform: str = "") -> AsyncGenerator[BuildStep]:
         """Make the Debian base image with mmdebstrap, for use without a registry, unless it exists.
 
         One for a platform has a tag of its own; `build` for that platform starts from it.
@@ -203,10 +203,10 @@ class ImageBuilder:
             raise RuntimeUnavailable(f"the base image is made with mmdebstrap as root: {fix}", {"fix": fix})
         with tempfile.TemporaryDirectory(prefix="sandmesh-base-") as folder:
             tar = str(Path(folder, "base.tar"))
-            yield Step(f"making {base} with mmdebstrap", -1)
+            yield BuildStep(f"making {base} with mmdebstrap", -1)
             foreign = [f"--architectures={ARCHITECTURES[platform]}"] if platform else []
             await self._finish(["mmdebstrap", *BOOTSTRAP, *foreign, CODENAME, tar, *_mirror(Path(folder))], base)
-            yield Step(f"importing {base}", -1)
+            yield BuildStep(f"importing {base}", -1)
             if platform:
                 # An engine marks what it imports as built for its own platform.
                 image = await asyncio.to_thread(archive_image, Path(tar), base, platform)
@@ -224,13 +224,13 @@ class ImageBuilder:
             if not await command.succeeded():
                 raise _failed(command, image)
 
-    async def _run(self, arguments: list[str], image: str) -> AsyncGenerator[Step]:
+    async def _run(self, arguments: list[str], image: str) -> AsyncGenerator[BuildStep]:
         async with running(arguments, env={**self._environment(), "DOCKER_BUILDKIT": "1"}) as command:
             async for line in command.lines():
                 found = STEP.match(line)
                 if found:
                     done, of = int(found[1]), int(found[2])
-                    yield Step(f"building {image}: step {done} of {of}", (done - 1) / of)
+                    yield BuildStep(f"building {image}: step {done} of {of}", (done - 1) / of)
             if not await command.succeeded():
                 raise _failed(command, image)
 
@@ -342,7 +342,7 @@ def fill_context(context: Path, image: str) -> Path:
     return context
 
 
-def _failed(command: Command, image: str) -> TemplateBuildFailed:
+def _failed(command: RunningCommand, image: str) -> TemplateBuildFailed:
     lines = [line for line in command.detail.splitlines() if line.strip()] or ["no output"]
     fix = f"look at the last lines; where no registry can be reached for {DEBIAN}: {BOOTSTRAP_COMMAND}"
     if FULL_DISK in command.detail.lower():

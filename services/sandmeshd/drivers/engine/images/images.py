@@ -14,10 +14,10 @@ from sandmeshd.drivers.api.templates import check_settings, template_info, templ
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, ImageBuilder
 from sandmeshd.drivers.engine.images.labels import PROTOCOL_LABEL, SOURCES_LABEL, TEMPLATE_LABEL, labels_of
-from sandmeshd.drivers.engine.images.layer import Layer
+from sandmeshd.drivers.engine.images.layer import UpperLayer
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
-from sandmeshd.drivers.node.builds import Step
+from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.templates import Template
 
 
@@ -53,13 +53,13 @@ class Images:
     def _shared_image_of(self, template: Template) -> str:
         return BASE_NODE if self._settings.node or template.needs_programs else BASE
 
-    def _layer_of(self, template: Template) -> Layer | None:
+    def _layer_of(self, template: Template) -> UpperLayer | None:
         """Return what a template's image has on top of the shared one; None where it is that one, or a user's own."""
         shipped = self._templates.get(BASE)
         with_python = shipped is not None and template.python != shipped.python
         if not template.image_is_shipped or not (template.system or with_python):
             return None
-        return Layer(template, self._shared_image_of(template), with_python)
+        return UpperLayer(template, self._shared_image_of(template), with_python)
 
     def _is_pulled(self, template: Template) -> bool:
         return bool(self._settings.registry) or not template.image_is_shipped
@@ -89,7 +89,7 @@ class Images:
         made_of = self._builder.sources if layer is None else layer.sources(self._builder.sources)
         return self._is_pulled(template) or labels.get(SOURCES_LABEL) == made_of
 
-    async def prepare(self, template: Template) -> AsyncGenerator[Step]:
+    async def prepare(self, template: Template) -> AsyncGenerator[BuildStep]:
         """Pull the image if there is a registry, else build it.
 
         Raises:
@@ -122,7 +122,7 @@ class Images:
             message = f"no Debian packages (system) are added to the image {template.image} of {template.name!r}: {fix}"
             raise CapabilityMissing(message, {"needs": "system", "fix": fix, "template": template.name})
 
-    async def build(self, template: Template) -> AsyncGenerator[Step]:
+    async def build(self, template: Template) -> AsyncGenerator[BuildStep]:
         """Pull or build an image that is not prepared.
 
         Raises:
@@ -139,7 +139,7 @@ class Images:
                     yield step
         await self._check(template)
 
-    def _built(self, template: Template) -> AsyncGenerator[Step]:
+    def _built(self, template: Template) -> AsyncGenerator[BuildStep]:
         layer = self._layer_of(template)
         return self._builder.build(self._image_of(template)) if layer is None else self._builder.build_layer(layer)
 
@@ -163,14 +163,14 @@ class Images:
             fix = shipped if template.image_is_shipped else f"build it FROM {base} of this release"
             raise ProtocolMismatch(f"the image {name} {has}, and this mesh speaks {LINK_PROTOCOL}: {fix}", {"fix": fix})
 
-    async def _pull(self, template: Template) -> AsyncGenerator[Step]:
+    async def _pull(self, template: Template) -> AsyncGenerator[BuildStep]:
         name = self.name_of(template)
         # A registry may take long until its first response.
-        yield Step(f"pulling {name}", -1)
+        yield BuildStep(f"pulling {name}", -1)
         try:
             async with aclosing(self._engine.pull(name)) as lines:
                 async for line in lines:
-                    yield Step(f"pulling {name}: {line}", -1)
+                    yield BuildStep(f"pulling {name}: {line}", -1)
         except DockerError as error:
             fix = self.how_to_prepare(template)
             if template.image_is_shipped:

@@ -16,7 +16,7 @@ INSTALLER = "images/base/install.py"
 
 
 @dataclass(frozen=True)
-class Layer:
+class UpperLayer:
     """What an image has on top of another one."""
 
     template: Template

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.kubernetes.kinds import Kind, kept_metadata
+from sandmeshd.drivers.kubernetes.kinds import ResourceKind, kept_metadata
 from sandmeshd.drivers.kubernetes.names import metadata
 
 VERSION: Final = "extensions.agents.x-k8s.io/v1beta1"
@@ -54,4 +54,4 @@ def as_pod(found: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"metadata": kept_metadata(found), "status": meant}
 
 
-CLAIMS: Final = Kind("sandboxclaims", "SandboxClaim", VERSION, as_pod, "Foreground")
+CLAIMS: Final = ResourceKind("sandboxclaims", "SandboxClaim", VERSION, as_pod, "Foreground")

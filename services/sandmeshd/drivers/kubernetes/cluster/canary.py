@@ -73,7 +73,7 @@ print(json.dumps({{"killed": os.WIFSIGNALED(os.waitpid(child, 0)[1])}}), file=me
 log = structlog.get_logger()
 
 
-class Finding(Enum):
+class CanaryResult(Enum):
     """What a canary shows."""
 
     HOLDS = "tried by a pod"
@@ -85,9 +85,9 @@ class Finding(Enum):
 class Facts:
     """What canaries found out of a cluster."""
 
-    network_policy: Finding = Finding.UNKNOWN
-    single_process_oom: Finding = Finding.UNKNOWN
-    user_namespaces: Finding = Finding.UNKNOWN
+    network_policy: CanaryResult = CanaryResult.UNKNOWN
+    single_process_oom: CanaryResult = CanaryResult.UNKNOWN
+    user_namespaces: CanaryResult = CanaryResult.UNKNOWN
     kernel: str = ""
     """As a pod of the driver's runtime class sees it; empty: none told."""
     node: str = ""
@@ -120,24 +120,24 @@ class Canaries:
         if "kernel" not in found:
             return Facts(node=node)
         kernel, uids = str(found["kernel"]), list(found["uids"])
-        oom = Finding.HOLDS if found.get("killed") else Finding.UNKNOWN
+        oom = CanaryResult.HOLDS if found.get("killed") else CanaryResult.UNKNOWN
         if "killed" not in found and _end_of(pod).get("reason") == "OOMKilled":
             # Its first process was killed, too.
-            oom = Finding.CONTRADICTED
-        own = Finding.HOLDS if uids[1:2] != ["0"] else Finding.CONTRADICTED
-        return Facts(Finding.UNKNOWN, oom, Finding.UNKNOWN if is_gvisor(kernel) else own, kernel, node)
+            oom = CanaryResult.CONTRADICTED
+        own = CanaryResult.HOLDS if uids[1:2] != ["0"] else CanaryResult.CONTRADICTED
+        return Facts(CanaryResult.UNKNOWN, oom, CanaryResult.UNKNOWN if is_gvisor(kernel) else own, kernel, node)
 
-    async def network_policy(self) -> Finding:
+    async def network_policy(self) -> CanaryResult:
         """Return whether a pod under the mesh's policy is kept from what another one reaches."""
         async with self._pod(self._body("listens", LISTEN, [], {})) as listener:
             address = await self._address(listener)
             # One after the other: where nothing listens yet, or any more, it is no policy that shuts a pod out.
             if not address or await self._connects("open", address, {}) != "open":
-                return Finding.UNKNOWN
+                return CanaryResult.UNKNOWN
             kept = await self._connects("shut", address, mesh_labels(self.settings.paths.mesh_id))
             if await self._address(listener) != address:
-                return Finding.UNKNOWN
-        return {"shut": Finding.HOLDS, "open": Finding.CONTRADICTED}.get(kept, Finding.UNKNOWN)
+                return CanaryResult.UNKNOWN
+        return {"shut": CanaryResult.HOLDS, "open": CanaryResult.CONTRADICTED}.get(kept, CanaryResult.UNKNOWN)
 
     async def _connects(self, wanted: str, address: str, labels: Mapping[str, str]) -> str:
         """Return whether a pod with some labels finds the way to another one open or shut; empty: it tells nothing."""

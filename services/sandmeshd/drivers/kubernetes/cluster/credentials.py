@@ -19,7 +19,7 @@ from kubernetes_asyncio.stream import WsApiClient
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.api.connectors import open_connector
-from sandmeshd.drivers.kubernetes.cluster.requests import Clients, Cluster
+from sandmeshd.drivers.kubernetes.cluster.requests import Cluster, ClusterClients
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -47,7 +47,7 @@ async def open_cluster(settings: KubernetesSettings) -> AsyncGenerator[Cluster]:
         found, loader = await _load_file(settings, configuration)
     async with AsyncExitStack() as stack:
         tls = _tls(configuration)
-        clients = Clients(ApiClient(configuration), WsApiClient(configuration, heartbeat=HEARTBEAT_SECONDS))
+        clients = ClusterClients(ApiClient(configuration), WsApiClient(configuration, heartbeat=HEARTBEAT_SECONDS))
         await _prepare(clients.plain, await stack.enter_async_context(open_connector(tls)), stack)
         # Each connection to an agent is a WebSocket.
         await _prepare(clients.websockets, await stack.enter_async_context(open_connector(tls, limit=0)), stack)

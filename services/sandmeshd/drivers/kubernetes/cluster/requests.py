@@ -48,7 +48,7 @@ class ApiRefusal(Exception):
 
 
 @dataclass(frozen=True)
-class Clients:
+class ClusterClients:
     """The library's clients, for requests and for WebSockets."""
 
     plain: ApiClient
@@ -58,7 +58,7 @@ class Clients:
 class Cluster:
     """The requests to an API server, in one namespace."""
 
-    def __init__(self, clients: Clients, url: str, namespace: str, *, is_inside: bool) -> None:
+    def __init__(self, clients: ClusterClients, url: str, namespace: str, *, is_inside: bool) -> None:
         self._client: Any = clients.plain
         self._websockets: Any = clients.websockets
         self.url = url

@@ -19,8 +19,8 @@ from sandmesh.errors import NotFound, SandmeshError
 from sandmesh.inputs import Limits, Options
 from sandmesh.mesh import MeshAsync
 from sandmeshd.facades.clients import MeshClients
-from sandmeshd.facades.e2b.builds.catalog import Build, Catalog, Origin, Template
-from sandmeshd.facades.e2b.builds.plan import Plan, Resources
+from sandmeshd.facades.e2b.builds.catalog import Catalog, CatalogBuild, CatalogTemplate, Origin
+from sandmeshd.facades.e2b.builds.plan import BuildPlan, Resources
 from sandmeshd.facades.e2b.builds.starts import NotReady, run_start
 from sandmeshd.facades.e2b.builds.steps import StepFailed, Workbench
 from sandmeshd.facades.e2b.builds.uploads import Uploads
@@ -52,7 +52,7 @@ log = structlog.get_logger()
 class Wanted:
     """A build that is requested."""
 
-    template: Template
+    template: CatalogTemplate
     tags: list[str]
     resources: Resources
     owner: str
@@ -76,7 +76,7 @@ class Pending:
     log_bytes: int = 0
 
     @property
-    def template(self) -> Template:
+    def template(self) -> CatalogTemplate:
         """The template that it is of."""
         return self.wanted.template
 
@@ -159,7 +159,7 @@ class Builder:
             raise ApiError(404, f"template '{template_id}' has no build that waits for files")
         return found[-1]
 
-    def start(self, key: str, pending: Pending, plan: Plan, origin: Origin) -> None:
+    def start(self, key: str, pending: Pending, plan: BuildPlan, origin: Origin) -> None:
         """Begin a build.
 
         Raises:
@@ -181,7 +181,7 @@ class Builder:
         for build_id in list(self._pending):
             await self.uploads.remove(build_id)
 
-    async def _run(self, key: str, pending: Pending, plan: Plan, origin: Origin) -> None:
+    async def _run(self, key: str, pending: Pending, plan: BuildPlan, origin: Origin) -> None:
         try:
             async with asyncio.timeout(BUILD_SECONDS), self._clients.client(key) as mesh:
                 build = await self._build(mesh, key, pending, plan, origin)
@@ -201,7 +201,9 @@ class Builder:
         finally:
             await self.uploads.remove(pending.build_id)
 
-    async def _build(self, mesh: MeshAsync, key: str, pending: Pending, plan: Plan, origin: Origin) -> Build:
+    async def _build(
+        self, mesh: MeshAsync, key: str, pending: Pending, plan: BuildPlan, origin: Origin
+    ) -> CatalogBuild:
         inherited = origin.build
         environment = dict(inherited.environment) if inherited else {}
         options = _options(pending, origin, environment)
@@ -223,7 +225,7 @@ class Builder:
         finally:
             with suppress(NotFound):
                 await asyncio.shield(mesh.sandboxes.kill(sandbox_id))
-        return Build(
+        return CatalogBuild(
             build_id=pending.build_id,
             snapshot_id=snapshot.snapshot_id,
             of_template=True,
@@ -257,7 +259,7 @@ class Builder:
             await self.uploads.remove(build_id)
 
 
-async def _run_steps(bench: Workbench, pending: Pending, plan: Plan) -> None:
+async def _run_steps(bench: Workbench, pending: Pending, plan: BuildPlan) -> None:
     for number, step in enumerate(plan.steps, 1):
         pending.step = str(number)
         pending.note("info", f"[{number}/{len(plan.steps)}] {step.kind} {' '.join(step.arguments)[:500]}")

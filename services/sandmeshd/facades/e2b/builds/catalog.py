@@ -26,7 +26,7 @@ TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 log = structlog.get_logger()
 
 
-class Build(BaseModel):
+class CatalogBuild(BaseModel):
     """A snapshot, and what sandboxes of it start with."""
 
     model_config = ConfigDict(frozen=True)
@@ -61,15 +61,15 @@ class Tag(BaseModel):
     assigned: float = Field(default_factory=time.time)
 
 
-class Template(BaseModel):
+class CatalogTemplate(BaseModel):
     """The builds of a name."""
 
     template_id: str
     name: str
-    builds: dict[str, Build] = Field(default_factory=dict[str, Build])
+    builds: dict[str, CatalogBuild] = Field(default_factory=dict[str, CatalogBuild])
     tags: dict[str, Tag] = Field(default_factory=dict[str, Tag])
 
-    def tagged(self, tag: str) -> Build | None:
+    def tagged(self, tag: str) -> CatalogBuild | None:
         """Return the build of a tag."""
         found = self.tags.get(tag)
         return None if found is None else self.builds.get(found.build_id)
@@ -92,13 +92,13 @@ class Origin:
     """The mesh's."""
 
     snapshot_id: str = ""
-    build: Build | None = None
+    build: CatalogBuild | None = None
 
 
 Owned = Mapping[str, str]
 """The mesh's templates of a caller's snapshots, by id."""
 
-_FILE: Final = TypeAdapter(dict[str, Template])
+_FILE: Final = TypeAdapter(dict[str, CatalogTemplate])
 
 
 class Catalog:
@@ -108,17 +108,17 @@ class Catalog:
         self._path = path
         self._templates = _read(path)
 
-    def owned(self, snapshots: Owned) -> Iterator[Template]:
+    def owned(self, snapshots: Owned) -> Iterator[CatalogTemplate]:
         """Yield a caller's templates."""
         for template in self._templates.values():
             if any(build.snapshot_id in snapshots for build in template.builds.values()):
                 yield template
 
-    def template(self, name: str, snapshots: Owned) -> Template | None:
+    def template(self, name: str, snapshots: Owned) -> CatalogTemplate | None:
         """Return a caller's template by its id or name, without a tag."""
         return next((one for one in self.owned(snapshots) if name in (one.template_id, one.name)), None)
 
-    def build(self, name: str, snapshots: Owned) -> Build | None:
+    def build(self, name: str, snapshots: Owned) -> CatalogBuild | None:
         """Return a caller's build by the id or name of its template, with a tag behind a colon or without."""
         bare, _, tag = name.partition(":")
         found = self.template(bare, snapshots)
@@ -146,7 +146,7 @@ class Catalog:
             raise ApiError(404, f"template '{name}' not found: the tags of {found.name} are {known}")
         return Origin(mesh_template(name))
 
-    async def add(self, template: Template, build: Build, tags: list[str]) -> None:
+    async def add(self, template: CatalogTemplate, build: CatalogBuild, tags: list[str]) -> None:
         """Add a build to a template, under tags that other builds lose."""
         found = self._templates.setdefault(template.template_id, template)
         found.builds[build.build_id] = build
@@ -200,7 +200,7 @@ def read_name(text: str) -> tuple[str, str]:
     return name, tag
 
 
-def _read(path: Path) -> dict[str, Template]:
+def _read(path: Path) -> dict[str, CatalogTemplate]:
     try:
         return _FILE.validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -19,7 +19,7 @@ _ARGUMENTS: Final = {"COPY": (2, 4), "RUN": (1, 2), "WORKDIR": (1, 1), "USER": (
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """A step of a build."""
 
     kind: str
@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """A build."""
 
     base: str
@@ -41,7 +41,7 @@ class Plan:
     image: str
     """That image, empty where a template was named."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     start: str
     ready: str
 
@@ -54,7 +54,7 @@ class Resources:
     memory: int | None = None
 
 
-def read_plan(found: dict[str, Any]) -> Plan:
+def read_plan(found: dict[str, Any]) -> BuildPlan:
     """Read what is to be built.
 
     Raises:
@@ -65,7 +65,7 @@ def read_plan(found: dict[str, Any]) -> Plan:
         raise ApiError(400, f"steps is a list of at most {MOST_STEPS} steps")
     read = tuple(_read_step(number, step) for number, step in enumerate(cast("list[object]", steps), 1))
     base, image = _base(found)
-    return Plan(base, image, read, text(found, "startCmd"), text(found, "readyCmd"))
+    return BuildPlan(base, image, read, text(found, "startCmd"), text(found, "readyCmd"))
 
 
 def read_resources(found: dict[str, Any]) -> Resources:
@@ -86,7 +86,7 @@ def _base(found: dict[str, Any]) -> tuple[str, str]:
     return IMAGES.get(name.partition(":")[0], name), image
 
 
-def no_such_base(plan: Plan) -> ApiError:
+def no_such_base(plan: BuildPlan) -> ApiError:
     """Return the answer to who starts from what the mesh does not have."""
     if not plan.image:
         return ApiError(404, f"template '{plan.base}' not found")
@@ -95,7 +95,7 @@ def no_such_base(plan: Plan) -> ApiError:
     return ApiError(400, f"fromImage {plan.image!r}: {why}")
 
 
-def _read_step(number: int, step: object) -> Step:
+def _read_step(number: int, step: object) -> PlanStep:
     found = cast("dict[str, Any]", step) if isinstance(step, dict) else {}
     STEP.check(found, f"step {number}: ")
     kind = text(found, "type")
@@ -111,4 +111,4 @@ def _read_step(number: int, step: object) -> Step:
     files_hash = text(found, "filesHash")
     if kind == "COPY" and HASH.fullmatch(files_hash) is None:
         raise ApiError(400, f"step {number}: COPY has a filesHash of hexadecimal digits")
-    return Step(kind, tuple(str(one) for one in values), files_hash)
+    return PlanStep(kind, tuple(str(one) for one in values), files_hash)

@@ -13,10 +13,10 @@ from sandmeshd.facades.e2b.builds.builder import Builder, Wanted
 from sandmeshd.facades.e2b.builds.catalog import (
     DEFAULT_TAG,
     TAG,
-    Build,
     Catalog,
+    CatalogBuild,
+    CatalogTemplate,
     Owned,
-    Template,
     own_snapshots,
     read_name,
 )
@@ -60,7 +60,7 @@ class TemplateRoutes:
             if name in {one.name for one in await mesh.templates.list()}:
                 raise ApiError(409, f"{name!r} is a template of the mesh: choose another name")
         if template is None:
-            template = Template(template_id=f"tpl{uuid.uuid4().hex[:20]}", name=name)
+            template = CatalogTemplate(template_id=f"tpl{uuid.uuid4().hex[:20]}", name=name)
         wanted = Wanted(template, tags, resources, owner(request))
         build_id = await self._builder.expect(key, wanted)
         names = {"names": [name], "aliases": [name], "tags": tags, "public": False}
@@ -190,7 +190,7 @@ class TemplateRoutes:
             await mesh.capacity()
         return key
 
-    async def _own(self, request: web.Request) -> tuple[Template, Owned]:
+    async def _own(self, request: web.Request) -> tuple[CatalogTemplate, Owned]:
         name = request.match_info["id"]
         async with self._clients.client(api_key(request)) as mesh:
             snapshots = await own_snapshots(mesh)
@@ -233,7 +233,7 @@ def _tags(found: dict[str, Any]) -> list[str]:
     return [str(tag) for tag in tags]
 
 
-def _view(template: Template, snapshots: Owned) -> dict[str, Any]:
+def _view(template: CatalogTemplate, snapshots: Owned) -> dict[str, Any]:
     builds = [one for one in template.builds.values() if one.snapshot_id in snapshots]
     newest = max(builds, key=lambda one: one.created)
     return {
@@ -251,7 +251,7 @@ def _view(template: Template, snapshots: Owned) -> dict[str, Any]:
     }
 
 
-def _build_view(build: Build, template: Template) -> dict[str, Any]:
+def _build_view(build: CatalogBuild, template: CatalogTemplate) -> dict[str, Any]:
     moment = _moment(build.created)
     return {
         "buildID": build.build_id,

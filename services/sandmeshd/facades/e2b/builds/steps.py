@@ -13,7 +13,7 @@ from typing import Final
 from sandmesh.errors import SandmeshError
 from sandmesh.events import Output
 from sandmesh.sandbox.processes import ProcessAsync, ProcessOptions
-from sandmeshd.facades.e2b.builds.plan import Step
+from sandmeshd.facades.e2b.builds.plan import PlanStep
 from sandmeshd.facades.e2b.builds.uploads import Uploads
 from sandmeshd.facades.e2b.envd.followed import ProcessConfig
 from sandmeshd.facades.e2b.envd.paths import HOME, USERS, in_workspace, inside
@@ -62,7 +62,7 @@ class Workbench:
         self._build_id = build_id
         self._log = note
 
-    async def run(self, step: Step) -> None:
+    async def run(self, step: PlanStep) -> None:
         """Run a step.
 
         Raises:
@@ -91,7 +91,7 @@ class Workbench:
         """
         await self._program(["/bin/bash", "-l", "-c", command])
 
-    async def _copy(self, step: Step) -> None:
+    async def _copy(self, step: PlanStep) -> None:
         source, target, user, mode = (step.argument(number) for number in range(4))
         if user.partition(":")[0] not in USERS:
             raise StepFailed(f"COPY: the only user of a sandbox here is 'user', not {user!r}")

@@ -13,7 +13,7 @@ from sandmeshd.facades.e2b.control.templates import TEMPLATES
 from sandmeshd.facades.e2b.envd.paths import inside
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.marks import Marks
-from sandmeshd.facades.e2b.mcp.servers import VARIABLE, Servers, read_servers
+from sandmeshd.facades.e2b.mcp.servers import VARIABLE, NamedServers, read_servers
 from sandmeshd.facades.e2b.messages import MOUNT
 from sandmeshd.facades.e2b.requests import natural, text, texts
 
@@ -30,7 +30,7 @@ class Creation:
     marks: Marks
     options: Options
     seconds: int
-    servers: Servers
+    servers: NamedServers
 
 
 def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -> Creation:

@@ -16,7 +16,7 @@ _PRINCIPAL: Final = web.RequestKey("principal", PrincipalInfo)
 _READING: Final = ("GET", "HEAD")
 
 
-class Keys:
+class ApiKeys:
     """Checks keys against the mesh."""
 
     def __init__(self, clients: MeshClients) -> None:

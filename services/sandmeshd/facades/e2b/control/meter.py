@@ -72,7 +72,7 @@ class _Series:
     samples: deque[Sample] = field(default_factory=lambda: deque[Sample](maxlen=_MOST_SAMPLES))
 
 
-class Meter:
+class SandboxMeter:
     """Measures sandboxes, each in the name of a key, and keeps the samples of those that are asked about."""
 
     def __init__(self, clients: MeshClients) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from sandmeshd.facades.clients import MeshClients
-from sandmeshd.facades.e2b.control.meter import Meter
+from sandmeshd.facades.e2b.control.meter import SandboxMeter
 from sandmeshd.facades.e2b.control.sandboxes import own_sandbox
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.identities import public_id
@@ -23,7 +23,7 @@ _MOST_AT_ONCE: Final = 100
 class MetricsRoutes:
     """Answers the requests about what sandboxes use."""
 
-    def __init__(self, clients: MeshClients, meter: Meter) -> None:
+    def __init__(self, clients: MeshClients, meter: SandboxMeter) -> None:
         self._clients = clients
         self._meter = meter
 

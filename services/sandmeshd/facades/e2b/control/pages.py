@@ -21,7 +21,7 @@ STATES: Final = frozenset({"running", "paused"})
 
 
 @dataclass(frozen=True)
-class Filters:
+class ListFilters:
     """What a list is to have."""
 
     metadata: dict[str, str]
@@ -55,7 +55,7 @@ class Filters:
         return place > self.after if self.oldest_first else place < self.after
 
 
-def read_filters(request: web.Request) -> Filters:
+def read_filters(request: web.Request) -> ListFilters:
     """Read the filters of a list.
 
     Raises:
@@ -70,7 +70,7 @@ def read_filters(request: web.Request) -> Filters:
     limit = natural(query.get("limit", PAGE), "limit", PAGE)
     # Clients quote each key and value before they write the pairs as a query.
     pairs = parse_qsl(query.get("metadata", ""), keep_blank_values=True)
-    return Filters(
+    return ListFilters(
         metadata={unquote(key): unquote(value) for key, value in pairs},
         states=states,
         template=query.get("template", ""),

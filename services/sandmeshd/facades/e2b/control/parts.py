@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.builds.builder import Builder
 from sandmeshd.facades.e2b.builds.catalog import Catalog
-from sandmeshd.facades.e2b.control.meter import Meter
+from sandmeshd.facades.e2b.control.meter import SandboxMeter
 from sandmeshd.facades.e2b.volumes.shelf import Shelf
 
 
 @dataclass(frozen=True)
-class Parts:
+class ControlParts:
     """What the routes share with the door."""
 
     clients: MeshClients
     catalog: Catalog
     builder: Builder
     shelf: Shelf
-    meter: Meter
+    meter: SandboxMeter
     secret: str
     """What tokens of volumes are sealed with."""

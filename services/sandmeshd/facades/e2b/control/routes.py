@@ -10,9 +10,9 @@ from aiohttp import web
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.e2b.builds.routes import TemplateRoutes
 from sandmeshd.facades.e2b.control.forks import ForkRoutes
-from sandmeshd.facades.e2b.control.keys import Keys
+from sandmeshd.facades.e2b.control.keys import ApiKeys
 from sandmeshd.facades.e2b.control.metrics import MetricsRoutes
-from sandmeshd.facades.e2b.control.parts import Parts
+from sandmeshd.facades.e2b.control.parts import ControlParts
 from sandmeshd.facades.e2b.control.sandboxes import SandboxRoutes
 from sandmeshd.facades.e2b.control.snapshots import SnapshotRoutes, unsupported
 from sandmeshd.facades.e2b.control.views import Views
@@ -38,7 +38,7 @@ _UNSUPPORTED: Final = (
 )
 
 
-def add_routes(application: web.Application, parts: Parts, guests: Guests, pauser: Pauser, views: Views) -> None:
+def add_routes(application: web.Application, parts: ControlParts, guests: Guests, pauser: Pauser, views: Views) -> None:
     """Add the control plane to an application."""
     routes = [
         *_of_sandboxes(SandboxRoutes(parts, guests, pauser, views), MetricsRoutes(parts.clients, parts.meter)),
@@ -47,7 +47,7 @@ def add_routes(application: web.Application, parts: Parts, guests: Guests, pause
         *_of_volumes(VolumeRoutes(parts.shelf, parts.secret)),
         *[("*", path, unsupported) for path in _UNSUPPORTED],
     ]
-    keys = Keys(parts.clients)
+    keys = ApiKeys(parts.clients)
     for method, path, handler in routes:
         by_key = path not in _BY_TOKEN or (method in _READING and path != _BY_TOKEN[1])
         application.router.add_route(method, path, _guarded(handler, keys if by_key else None))
@@ -112,7 +112,7 @@ def _of_volumes(volumes: VolumeRoutes) -> list[Route]:
     ]
 
 
-def _guarded(handler: Handler, keys: Keys | None) -> Handler:
+def _guarded(handler: Handler, keys: ApiKeys | None) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
             if keys is not None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from sandmesh import SandboxAsync
 from sandmesh.errors import TemplateNotFound
 from sandmesh.mesh import MeshAsync, SandboxInfo
-from sandmeshd.facades.e2b.builds.catalog import Build
+from sandmeshd.facades.e2b.builds.catalog import CatalogBuild
 from sandmeshd.facades.e2b.builds.starts import NotReady, run_start
 from sandmeshd.facades.e2b.control.creation import (
     LONGEST_SECONDS,
@@ -23,13 +23,13 @@ from sandmeshd.facades.e2b.control.creation import (
 )
 from sandmeshd.facades.e2b.control.keys import may_use
 from sandmeshd.facades.e2b.control.pages import read_filters
-from sandmeshd.facades.e2b.control.parts import Parts
+from sandmeshd.facades.e2b.control.parts import ControlParts
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import ENDED, Guests
 from sandmeshd.facades.e2b.identities import mesh_id, public_id
 from sandmeshd.facades.e2b.marks import Marks, read_marks
-from sandmeshd.facades.e2b.mcp.servers import Servers, start_servers
+from sandmeshd.facades.e2b.mcp.servers import NamedServers, start_servers
 from sandmeshd.facades.e2b.messages import (
     CONNECT,
     CREATE,
@@ -53,7 +53,7 @@ _ANSWERED_SECONDS: Final = 5.0
 class SandboxRoutes:
     """Answers the requests about sandboxes, each in the name of its key."""
 
-    def __init__(self, parts: Parts, guests: Guests, pauser: Pauser, views: Views) -> None:
+    def __init__(self, parts: ControlParts, guests: Guests, pauser: Pauser, views: Views) -> None:
         self._clients = parts.clients
         self._catalog = parts.catalog
         self._shelf = parts.shelf
@@ -176,7 +176,7 @@ class SandboxRoutes:
         logs = [{"timestamp": moment, "message": line, "level": "info", "fields": fields} for line in lines]
         return web.json_response({"logs": logs})
 
-    async def _add_servers(self, mesh: MeshAsync, sandbox_id: str, key: str, servers: Servers) -> None:
+    async def _add_servers(self, mesh: MeshAsync, sandbox_id: str, key: str, servers: NamedServers) -> None:
         try:
             async with SandboxAsync(sandbox_id, base_url=self._clients.address, bearer_token=key) as box:
                 await start_servers(box, servers)
@@ -184,7 +184,7 @@ class SandboxRoutes:
             await mesh.sandboxes.kill(sandbox_id)
             raise
 
-    async def _start(self, mesh: MeshAsync, sandbox_id: str, build: Build) -> None:
+    async def _start(self, mesh: MeshAsync, sandbox_id: str, build: CatalogBuild) -> None:
         if not (build.start or build.ready):
             return
         try:

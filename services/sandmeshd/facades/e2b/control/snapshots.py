@@ -9,7 +9,14 @@ from aiohttp import web
 
 from sandmesh.mesh import MeshAsync
 from sandmeshd.facades.clients import MeshClients
-from sandmeshd.facades.e2b.builds.catalog import DEFAULT_TAG, Build, Catalog, Template, own_snapshots, read_name
+from sandmeshd.facades.e2b.builds.catalog import (
+    DEFAULT_TAG,
+    Catalog,
+    CatalogBuild,
+    CatalogTemplate,
+    own_snapshots,
+    read_name,
+)
 from sandmeshd.facades.e2b.control.sandboxes import own_sandbox
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.identities import public_id
@@ -39,7 +46,9 @@ class SnapshotRoutes:
                 raise ApiError(409, f"sandbox {request.match_info['id']} is paused: connect to it first")
             snapshot = await mesh.snapshots.create(info.sandbox_id)
             if name:
-                build = Build(build_id=str(uuid.uuid4()), snapshot_id=snapshot.snapshot_id, workdir=marks.workdir)
+                build = CatalogBuild(
+                    build_id=str(uuid.uuid4()), snapshot_id=snapshot.snapshot_id, workdir=marks.workdir
+                )
                 await self._name(mesh, name, tag or DEFAULT_TAG, build)
         names = self._catalog.names_of(snapshot.snapshot_id)
         return web.json_response({"snapshotID": snapshot.snapshot_id, "names": names}, status=201)
@@ -60,10 +69,10 @@ class SnapshotRoutes:
         headers = {"x-next-token": str(first + limit)} if more else {}
         return web.json_response(found[first : first + limit], headers=headers)
 
-    async def _name(self, mesh: MeshAsync, name: str, tag: str, build: Build) -> None:
+    async def _name(self, mesh: MeshAsync, name: str, tag: str, build: CatalogBuild) -> None:
         template = self._catalog.template(name, await own_snapshots(mesh))
         if template is None:
-            template = Template(template_id=f"tpl{uuid.uuid4().hex[:20]}", name=name)
+            template = CatalogTemplate(template_id=f"tpl{uuid.uuid4().hex[:20]}", name=name)
         await self._catalog.add(template, build, [tag])
 
 

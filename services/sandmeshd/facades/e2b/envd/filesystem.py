@@ -13,7 +13,7 @@ from aiohttp import web
 from sandmeshd.facades.e2b.envd import connect, disk
 from sandmeshd.facades.e2b.envd.entries import entries_of, read_entry
 from sandmeshd.facades.e2b.envd.paths import HOME, in_workspace, inside
-from sandmeshd.facades.e2b.envd.watchers import Changes, Watcher, exists, noticed
+from sandmeshd.facades.e2b.envd.watchers import ChangeCollector, DirectoryChanges, exists, noticed
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest
 from sandmeshd.facades.e2b.keepalives import with_pauses
@@ -72,7 +72,7 @@ async def create_watcher(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     if len(guest.watchers) >= _MOST_WATCHERS:
         raise ApiError(429, f"a sandbox has at most {_MOST_WATCHERS} watchers: stop some")
     name = secrets.token_hex(8)
-    guest.watchers[name] = Watcher(await _open(guest, found))
+    guest.watchers[name] = ChangeCollector(await _open(guest, found))
     return {"watcherId": name}
 
 
@@ -107,7 +107,7 @@ async def watch(guest: Guest, request: web.Request, found: dict[str, Any]) -> we
     return await response.end()
 
 
-async def _open(guest: Guest, found: dict[str, Any]) -> Changes:
+async def _open(guest: Guest, found: dict[str, Any]) -> DirectoryChanges:
     path = _path(found)
     if not in_workspace(path):
         raise ApiError(501, f"only directories below {HOME} can be watched, not {text(found, 'path')}")
@@ -116,10 +116,10 @@ async def _open(guest: Guest, found: dict[str, Any]) -> Changes:
         raise ApiError(400, f"path is not a directory: {text(found, 'path')}")
     recursive, entries = found.get("recursive") is True, found.get("includeEntry") is True
     stream = await guest.box.fs.watch(path, recursive=recursive)
-    return Changes(guest, path, stream, recursive=recursive, entries=entries)
+    return DirectoryChanges(guest, path, stream, recursive=recursive, entries=entries)
 
 
-def _watcher(guest: Guest, found: dict[str, Any]) -> Watcher:
+def _watcher(guest: Guest, found: dict[str, Any]) -> ChangeCollector:
     name = text(found, "watcherId")
     if name not in guest.watchers:
         raise ApiError(404, f"watcher with id {name} not found")

@@ -31,7 +31,7 @@ class ProcessConfig:
     tag: str = ""
 
 
-class Subscriber:
+class ProcessSubscriber:
     """One who follows a process; while it does not read, the process waits once its window is full.
 
     It has `earlier` events first.
@@ -79,7 +79,7 @@ class Running:
         self.terminal = terminal
         self.result: Result | None = None
         self.error: SandmeshError | None = None
-        self._subscribers: set[Subscriber] = set()
+        self._subscribers: set[ProcessSubscriber] = set()
         self._kept: deque[tuple[Event, int]] | None = deque()
         self._kept_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -90,9 +90,9 @@ class Running:
         return self.result is not None or self.error is not None
 
     @asynccontextmanager
-    async def following(self) -> AsyncGenerator[Subscriber]:
+    async def following(self) -> AsyncGenerator[ProcessSubscriber]:
         """Follow it until the block ends, from the beginning of what is kept of its output; it goes on."""
-        subscriber = Subscriber(event for event, _ in self._kept or ())
+        subscriber = ProcessSubscriber(event for event, _ in self._kept or ())
         self._subscribers.add(subscriber)
         if self._task is None:
             self._task = asyncio.create_task(self._read(), name="sandmesh-e2b-process")

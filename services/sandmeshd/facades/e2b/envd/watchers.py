@@ -32,7 +32,7 @@ _NOTICED_SECONDS: Final = 1.0
 """How long the answer to a change waits until those who watch have seen it."""
 
 
-class Changes:
+class DirectoryChanges:
     """The changes of a directory from now on, for one who watches it."""
 
     def __init__(self, guest: Guest, path: str, stream: ChangeStream, *, recursive: bool, entries: bool) -> None:
@@ -125,10 +125,10 @@ async def exists(guest: Guest, path: str) -> bool:
     return True
 
 
-class Watcher:
+class ChangeCollector:
     """Collects the changes below a path until they are asked for; the oldest go where nobody asks."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: DirectoryChanges) -> None:
         self.ended = False
         self._changes = changes
         self._events: list[dict[str, Any]] = []

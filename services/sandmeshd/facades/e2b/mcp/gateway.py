@@ -45,7 +45,7 @@ class Gateways:
         if not token or kind.lower() != "bearer" or not hmac.compare_digest(shown.strip().encode(), token.encode()):
             raise ApiError(401, "send the gateway's token: `Authorization: Bearer ...` with that of get_mcp_token")
         application, _ = self._open.get(guest.sandbox_id) or self._opened(guest)
-        return await _Bridge(request).run(application)
+        return await _AsgiRequest(request).run(application)
 
     async def forget(self, sandbox_id: str) -> None:
         """End the sessions of a sandbox that has ended."""
@@ -73,7 +73,7 @@ class Gateways:
             sandbox_id=guest.sandbox_id,
             groups=tuple(guest.marks.mcp),
         )
-        sessions = mcp_sessions.HttpSessions(adapter, mcp_settings.HttpSettings(listen=()))
+        sessions = mcp_sessions.HttpSessions(adapter, mcp_settings.McpHttpSettings(listen=()))
         # The gateway's token is the sandbox's own, and none of the mesh's.
         application = http.McpApplication(sessions, front.TokenCheck(None, required=False))
         found = self._open[guest.sandbox_id] = (application, sessions.close)
@@ -87,7 +87,7 @@ async def _token(guest: Guest) -> str:
     return guest.mcp_token
 
 
-class _Bridge:
+class _AsgiRequest:
     """One request to an ASGI application, from aiohttp."""
 
     def __init__(self, request: web.Request) -> None:

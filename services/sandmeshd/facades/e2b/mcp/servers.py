@@ -49,7 +49,7 @@ class Repository:
 
 
 @dataclass(frozen=True)
-class Servers:
+class NamedServers:
     """The servers of a sandbox; none where its maker named none."""
 
     groups: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Servers:
         return [*self.groups, *(one.server for one in self.repositories)]
 
 
-def read_servers(found: dict[str, Any]) -> Servers:
+def read_servers(found: dict[str, Any]) -> NamedServers:
     """Read the servers of a request for a sandbox.
 
     Raises:
@@ -80,10 +80,10 @@ def read_servers(found: dict[str, Any]) -> Servers:
             known = ", ".join(OWN)
             fix = f"there are {known}, and programs of repositories as '{_PREFIX}owner/repository'"
             raise ApiError(400, f"mcp.{name}: this mesh has no server of E2B's catalogue of that name; {fix}")
-    return Servers(tuple(groups), tuple(repositories))
+    return NamedServers(tuple(groups), tuple(repositories))
 
 
-async def start_servers(box: SandboxAsync, servers: Servers) -> None:
+async def start_servers(box: SandboxAsync, servers: NamedServers) -> None:
     """Clone, install and start what is in repositories.
 
     Raises:
