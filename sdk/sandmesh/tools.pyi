@@ -10,6 +10,10 @@ from sandmesh._tools.browser import (
     BrowserFillForm,
     BrowserHandleDialog,
     BrowserHover,
+    BrowserMouseClickXy,
+    BrowserMouseDragXy,
+    BrowserMouseMoveXy,
+    BrowserMouseWheel,
     BrowserNavigate,
     BrowserNavigateBack,
     BrowserNavigateForward,
@@ -103,6 +107,10 @@ browser_file_upload: DeclaredTool
 browser_fill_form: DeclaredTool
 browser_handle_dialog: DeclaredTool
 browser_hover: DeclaredTool
+browser_mouse_click_xy: DeclaredTool
+browser_mouse_drag_xy: DeclaredTool
+browser_mouse_move_xy: DeclaredTool
+browser_mouse_wheel: DeclaredTool
 browser_navigate: DeclaredTool
 browser_navigate_back: DeclaredTool
 browser_navigate_forward: DeclaredTool
@@ -165,6 +173,10 @@ __all__ = [
     "BrowserFillForm",
     "BrowserHandleDialog",
     "BrowserHover",
+    "BrowserMouseClickXy",
+    "BrowserMouseDragXy",
+    "BrowserMouseMoveXy",
+    "BrowserMouseWheel",
     "BrowserNavigate",
     "BrowserNavigateBack",
     "BrowserNavigateForward",
@@ -261,6 +273,10 @@ __all__ = [
     "browser_fill_form",
     "browser_handle_dialog",
     "browser_hover",
+    "browser_mouse_click_xy",
+    "browser_mouse_drag_xy",
+    "browser_mouse_move_xy",
+    "browser_mouse_wheel",
     "browser_navigate",
     "browser_navigate_back",
     "browser_navigate_forward",

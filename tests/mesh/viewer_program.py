@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -60,6 +61,58 @@ def wait(page: Page, text: str) -> None:
     )
 
 
+def swipe(page: Page, text: str) -> None:
+    """Move a finger over the picture from one point to another, given as parts of its width and height."""
+    frame = page.locator("#screen canvas").bounding_box()
+    assert frame is not None
+    x0, y0, x1, y1 = (float(part) for part in text.split())
+    finger: Any = page.context.new_cdp_session(page)
+
+    def send(kind: str, at: float) -> None:
+        x = frame["x"] + (x0 + (x1 - x0) * at) * frame["width"]
+        y = frame["y"] + (y0 + (y1 - y0) * at) * frame["height"]
+        points = [] if kind == "touchEnd" else [{"x": x, "y": y}]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    send("touchStart", 0)
+    for step in range(1, 11):
+        send("touchMove", step / 10)
+    send("touchEnd", 1)
+
+
+CONTRASTS = """() => {
+  const luminance = (colour) => {
+    const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map(each => each / 255)
+      .map(each => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = getComputedStyle(each).backgroundColor;
+      if (!/, 0\\)$/.test(colour)) return colour;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const shown = [...document.querySelectorAll('header *, nav *, #dialog *')]
+    .filter(each => each.checkVisibility() && each.tagName !== 'OPTION');
+  return shown.map(each => {
+    const both = [luminance(getComputedStyle(each).color), luminance(behind(each))];
+    const [a, b] = both.sort((x, y) => y - x);
+    return [each.id || each.tagName, (a + 0.05) / (b + 0.05), each.getBoundingClientRect().height, each.tagName];
+  });
+}"""
+
+COUNT_CONNECTIONS = """() => {
+  window.connections = 0;
+  window.WebSocket = new Proxy(WebSocket, {
+    construct(socket, all) {
+      window.connections += 1;
+      return new socket(...all);
+    },
+  });
+}"""
+CONNECTIONS = "() => window.connections"
+
 COMMANDS: Mapping[str, Callable[[Page, str], object]] = {
     "colours": see,
     "press": lambda page, text: page.get_by_role("button", name=text, exact=True).click(),
@@ -77,6 +130,14 @@ COMMANDS: Mapping[str, Callable[[Page, str], object]] = {
     "picture": lambda page, text: page.screenshot(path=text) and None,
     "shown": lambda page, text: page.get_by_role("button", name=text).is_visible(),
     "await": wait,
+    "visible": lambda page, text: page.locator(text).is_visible(),
+    "connections": lambda page, _: page.evaluate(CONNECTIONS),
+    "swipe": swipe,
+    "bar": lambda page, _: page.evaluate(CONTRASTS),
+    "chord": lambda page, text: page.keyboard.press(text),
+    "focused": lambda page, _: page.evaluate("() => document.activeElement.id || document.activeElement.tagName"),
+    "answer": lambda page, _: page.locator("#answer").input_value(),
+    "background": lambda page, _: page.evaluate("() => getComputedStyle(document.body).backgroundColor"),
 }
 
 
@@ -91,14 +152,15 @@ def report(text: str) -> None:
     sys.stderr.write(f"the page: {text}\n")
 
 
-def main(program: str, url: str) -> None:
-    """Open the page and obey."""
+def main(program: str, url: str, device: str) -> None:
+    """Open the page and obey; `device` has the options of the browser's context as JSON."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page()
+        page = browser.new_context(**json.loads(device)).new_page()
         page.on("requestfailed", lambda request: report(f"{request.url}: {request.failure}"))
         page.on("pageerror", lambda error: report(str(error)))
         page.on("console", lambda message: report(message.text))
+        page.add_init_script(f"({COUNT_CONNECTIONS})()")
         page.goto(url)
         for line in sys.stdin:
             command, _, text = line.rstrip("\n").partition(" ")

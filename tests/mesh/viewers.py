@@ -14,6 +14,7 @@ from tests.environments import environment_of
 
 CHROMIUM = "/usr/lib/chromium/chromium"
 PROGRAM = Path(__file__).with_name("viewer_program.py")
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 AGENT, PERSON, OTHER = "The agent has", "You have", "Another person has"
 
 
@@ -51,10 +52,10 @@ class Viewer:
 
 
 @asynccontextmanager
-async def viewing(url: str) -> AsyncGenerator[Viewer]:
-    """Open a page in a browser outside of the sandbox."""
+async def viewing(url: str, **device: Any) -> AsyncGenerator[Viewer]:
+    """Open a page in a browser outside of the sandbox, with options of Playwright's context."""
     python = await asyncio.to_thread(environment_of, "playwright")
-    command = (str(python), str(PROGRAM), CHROMIUM, url)
+    command = (str(python), str(PROGRAM), CHROMIUM, url, json.dumps(device))
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     viewer = Viewer(process)
     try:

@@ -1,6 +1,7 @@
 """Tools of a sandbox's browser. Their names and parameters are those that agents know from Playwright's MCP server.
 
-An answer has the page's address, title and snapshot: its accessibility tree, in which `[ref=e12]` is what `ref` takes.
+An answer has the page's address, title and snapshot: its accessibility tree, in which `[ref=e12]` is what `ref` takes,
+or of a page that was shown before only what is new.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ Element = Annotated[str, Param("What the element is, in words a person understan
 Ref = Annotated[str, Param("The element's reference in the last snapshot, such as e12.", pattern=r"^(f\d+)?e\d+$")]
 NewFile = Annotated[str, Param("The file's name in the workspace.")]
 TabNumber = Annotated[int, Param("The tab's number, as browser_tab_list shows it; the first is 1.")]
+Point = Annotated[float, Param("Pixels from the left or the top edge of the screenshot.", ge=0, le=8192)]
 Pixels = Annotated[int, Param("Pixels.", ge=1, le=8192)]
 
 
@@ -46,7 +48,13 @@ class BrowserNavigateForward(Tool):
 
 @tool("browser")
 class BrowserSnapshot(Tool):
-    """Show the page as its accessibility tree, with a reference for each element. Better to act on than a picture."""
+    """Show the page as its accessibility tree, with a reference for each element. Better to act on than a picture.
+
+    Of a long tree the first 20,000 characters are shown; other tools answer with what is new in it.
+    """
+
+    ref: Annotated[str, Param("Show only the element of this reference and what it has; empty for the page.")] = ""
+    start_line: Annotated[int, Param("Show the tree from this line on.", ge=1)] = 1
 
 
 @tool("browser")
@@ -105,6 +113,45 @@ class BrowserDrag(Tool):
     start_ref: Ref
     end_element: Element
     end_ref: Ref
+
+
+@tool("browser")
+class BrowserMouseClickXy(Tool):
+    """Click at a point of the page as it is seen, for what has no reference: a canvas, a map, a game."""
+
+    element: Element
+    x: Point
+    y: Point
+    double_click: Annotated[bool, Param("Click twice.")] = False
+    button: Annotated[Literal["left", "right", "middle"], Param("The mouse's button.")] = "left"
+
+
+@tool("browser")
+class BrowserMouseMoveXy(Tool):
+    """Move the mouse to a point of the page as it is seen."""
+
+    element: Element
+    x: Point
+    y: Point
+
+
+@tool("browser")
+class BrowserMouseDragXy(Tool):
+    """Drag from one point of the page as it is seen to another."""
+
+    element: Element
+    start_x: Point
+    start_y: Point
+    end_x: Point
+    end_y: Point
+
+
+@tool("browser")
+class BrowserMouseWheel(Tool):
+    """Turn the mouse's wheel where the mouse is, which scrolls what is there."""
+
+    delta_x: Annotated[float, Param("Pixels to the right.", ge=-10000, le=10000)] = 0.0
+    delta_y: Annotated[float, Param("Pixels down.", ge=-10000, le=10000)] = 0.0
 
 
 @tool("browser")

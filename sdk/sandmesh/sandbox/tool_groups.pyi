@@ -13,6 +13,10 @@ from sandmesh._tools.browser import (
     BrowserFillForm,
     BrowserHandleDialog,
     BrowserHover,
+    BrowserMouseClickXy,
+    BrowserMouseDragXy,
+    BrowserMouseMoveXy,
+    BrowserMouseWheel,
     BrowserNavigate,
     BrowserNavigateBack,
     BrowserNavigateForward,
@@ -72,6 +76,10 @@ class BrowserTools:
     browser_select_option = tool_method(BrowserSelectOption)
     browser_hover = tool_method(BrowserHover)
     browser_drag = tool_method(BrowserDrag)
+    browser_mouse_click_xy = tool_method(BrowserMouseClickXy)
+    browser_mouse_move_xy = tool_method(BrowserMouseMoveXy)
+    browser_mouse_drag_xy = tool_method(BrowserMouseDragXy)
+    browser_mouse_wheel = tool_method(BrowserMouseWheel)
     browser_press_key = tool_method(BrowserPressKey)
     browser_file_upload = tool_method(BrowserFileUpload)
     browser_handle_dialog = tool_method(BrowserHandleDialog)

@@ -44,6 +44,10 @@ class BuildOptions:
         ),
     ] = None
     extension: Extensions = None
+    template_file: Annotated[
+        list[Path] | None,
+        typer.Option("--template", help="A template as a YAML or TOML file, as for `up`; repeatable.", metavar="FILE"),
+    ] = None
     cloud: Annotated[
         str,
         typer.Option(
@@ -123,7 +127,8 @@ async def build_templates(template: str, options: BuildOptions) -> list[str]:
     defaults = {"driver": "docker"} if options.dockerfile is not None or options.cloud else None
     platform = platform_for(options.cloud) if options.cloud else options.platform
     extensions = tuple(options.extension or ()) or None
-    settings = read_settings(driver=options.driver, extensions=extensions, defaults=defaults)
+    files = tuple(options.template_file or ()) or None
+    settings = read_settings(driver=options.driver, extensions=extensions, templates=files, defaults=defaults)
     configure_logging("WARNING")
     built: list[str] = []
     with full_disk_explained(settings.state_directory), progress_bar() as progress:

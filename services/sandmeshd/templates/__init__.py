@@ -6,7 +6,7 @@ classes), in a YAML or TOML file, or by RegisterTemplate while the mesh runs.
 """
 
 from sandmeshd.templates.catalog import TemplateCatalog, open_catalog
-from sandmeshd.templates.loader import load_templates
+from sandmeshd.templates.loader import build_command, load_templates
 from sandmeshd.templates.model import (
     WITH_PROGRAMS,
     OwnTool,
@@ -24,6 +24,7 @@ __all__ = [
     "TemplateCatalog",
     "TemplateLimits",
     "TrainingEnvironment",
+    "build_command",
     "load_templates",
     "open_catalog",
 ]

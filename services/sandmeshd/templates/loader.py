@@ -74,3 +74,9 @@ def _read(entry: Traversable) -> dict[str, Any]:
         return tomllib.loads(entry.read_text("utf-8"))
     except (FileNotFoundError, tomllib.TOMLDecodeError) as error:
         raise InvalidArgument(f"{entry} cannot be read: {error}", {"file": str(entry)}) from None
+
+
+def build_command(name: str) -> str:
+    """Return the command that makes a template ready ahead of its first sandbox."""
+    own = "" if name in load_templates() else " --template FILE (or --extension), as for `sandmesh up`"
+    return f"sandmesh build {name}{own}"

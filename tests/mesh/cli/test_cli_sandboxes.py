@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh import Sandbox
+from sandmeshd.templates import build_command
 from tests.mesh.commands import Commands, own_mesh_id, running_mesh
 
 
@@ -98,6 +99,15 @@ def test_logs_come_from_the_sandbox_through_the_mesh(sandmesh: Commands, box: Sa
     assert "".join(entry["text"] for entry in entries) == written
     done = sandmesh.run("logs", "sb_none", ok=False)
     assert done.code == 3
+
+
+def test_a_template_of_a_file_is_built_by_the_command_that_its_error_names(sandmesh: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("name: own\ndescription: A template of a file.\nextends: base\n")
+    unknown = sandmesh.run("build", "own", ok=False)
+    assert "there is no template own" in unknown.err
+    command = build_command("own").partition(" (")[0].replace("FILE", str(file))
+    assert "own is ready" in sandmesh.run(*command.split()[1:]).err
 
 
 def test_version_is_text_or_json(sandmesh: Commands) -> None:

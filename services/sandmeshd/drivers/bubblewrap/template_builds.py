@@ -22,7 +22,7 @@ from sandmeshd.drivers.node.mounts.user_view import template_mounts
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.paths import MeshPaths
-from sandmeshd.templates import Template
+from sandmeshd.templates import Template, build_command
 
 
 class TemplateBuilds:
@@ -112,7 +112,7 @@ class TemplateBuilds:
         check_template(template)
         system = self._systems.binds(template)
         if not self.is_prepared(template):
-            message = f"template {template.name} is not prepared: prepare it first (sandmesh build {template.name})"
+            message = f"template {template.name} is not prepared: prepare it first ({build_command(template.name)})"
             raise WrongState(message, {"state": "not prepared", "template": template.name})
         environment = self._environment(template)
         if environment not in self._seeds:

@@ -55,6 +55,8 @@ def unreachable(why: SandmeshError | AgentRefused, port: int, watched: str | Non
         else:
             text = f"Its {watched} was shown here. Ask whoever sent the link for one to a new sandbox."
         return page(404, "The sandbox has ended", text)
+    if isinstance(why, AgentRefused) and watched is not None:
+        return page(503, f"The {watched} does not answer", f"{why} Load this page again in a moment.")
     if isinstance(why, AgentRefused):
         text = (
             f"Nothing answers on port {port} of the sandbox ({why}). Start the server there, listening at 127.0.0.1 or "

@@ -25,7 +25,9 @@ _SERVER: Final = (
     *("-extension", "GLX"),
     *("-rfbport", "-1", "-rfbunixpath", RFB_SOCKET, "-SecurityTypes", "None", "-desktop", "sandbox"),
 )
-_MANAGER: Final = ("openbox", "--startup", "echo ready")
+# With a second virtual desktop, a scroll on the empty one would take all windows from sight.
+_ONE_DESKTOP: Final = "wmctrl -n 1"
+_MANAGER: Final = ("openbox", "--startup", f"sh -c '{_ONE_DESKTOP}; echo ready'")
 _PANEL: Final = ("tint2",)
 # XFCE's programs keep their settings by the bus, which writes its address once it is ready.
 _BUS: Final = ("dbus-daemon", "--session", "--nofork", "--print-address", f"--address=unix:path={FOLDER}/bus")
@@ -33,7 +35,8 @@ _QUIETLY: Final = f'mkdir -p -m 0700 {FOLDER}; exec "$@" 2>>{FOLDER}/log'
 # For a window manager that does not say so itself.
 _UNTIL_MANAGED: Final = (
     f'"$@" 2>>{FOLDER}/log & '
-    "until wmctrl -m >/dev/null 2>&1; do kill -0 $! || exit; sleep 0.05; done; echo ready; wait $!"
+    "until wmctrl -m >/dev/null 2>&1; do kill -0 $! || exit; sleep 0.05; done; "
+    f"{_ONE_DESKTOP}; echo ready; wait $!"
 )
 
 

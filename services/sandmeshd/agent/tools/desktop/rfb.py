@@ -16,6 +16,10 @@ _NO_SECURITY: Final = b"\x01"
 _SHARED: Final = b"\x01"
 _LARGEST_TEXT: Final = 1 << 20
 _SET_ENCODINGS: Final = 2
+_CUT_TEXT: Final = 6
+_FLAGS_AT: Final = 8
+_NEGATIVE: Final = 0x80
+_CAPABILITIES: Final = 1 << 24
 _EXTENDED_MOUSE: Final = -316
 """With this encoding the length of a mouse event would vary."""
 
@@ -52,7 +56,7 @@ _OUTPUT: Final[Mapping[int, Callable[[bytes], int]]] = {
 _INPUT: Final[Mapping[int, Callable[[bytes], int]]] = {
     4: _fixed(8),
     5: _fixed(6),
-    6: _text,
+    _CUT_TEXT: _text,
     250: _fixed(4),
     251: _counted(6, 8, 16, ">B"),
     255: _fixed(12),
@@ -79,7 +83,7 @@ class RfbMessages:
         while self._greeting and len(self._buffer) >= len(self._greeting[0]):
             passed += self._greet(self._greeting.pop(0))
         while not self._greeting and (message := self._next()):
-            if message[0] in _OUTPUT or self._allowed():
+            if message[0] in _OUTPUT or _is_capabilities(message) or self._allowed():
                 passed += _without_extended_mouse(message) if message[0] == _SET_ENCODINGS else message
         return bytes(passed)
 
@@ -105,6 +109,13 @@ class RfbMessages:
         message = bytes(self._buffer[:size])
         del self._buffer[:size]
         return message
+
+
+def _is_capabilities(message: bytes) -> bool:
+    """Return whether a clipboard message only says what the viewer understands, which the server must know."""
+    if message[0] != _CUT_TEXT or len(message) < _FLAGS_AT + 4 or message[4] < _NEGATIVE:
+        return False
+    return bool(int(struct.unpack_from(">I", message, _FLAGS_AT)[0]) & _CAPABILITIES)
 
 
 def _without_extended_mouse(message: bytes) -> bytes:

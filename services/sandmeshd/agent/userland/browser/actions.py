@@ -21,6 +21,8 @@ _STEP_MILLISECONDS: Final = 1000.0
 _FIRST_MILLISECONDS: Final = 500.0
 """After so long without success the element is asked what is wrong with it."""
 _TYPED_AT_ONCE: Final = 20
+_STEPS_OF_DRAG: Final = 10
+"""Pages that follow the mouse see it move."""
 _KEYS: Final = "Enter, Tab, Escape, Backspace, ArrowLeft, PageDown, F5, a, Control+a, Shift+Tab"
 
 Step = Callable[..., Coroutine[Any, Any, Any]]
@@ -189,6 +191,62 @@ def _filling(locator: Locator, kind: str, value: str) -> Step:
     if kind in ("checkbox", "radio"):
         return partial(locator.set_checked, value.lower() == "true")
     return partial(locator.select_option, value) if kind == "combobox" else partial(locator.fill, value)
+
+
+async def click_at(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
+    """Click at a point."""
+    tab = await session.free_tab()
+    x, y = await _point(tab, arguments["x"], arguments["y"])
+    times = 2 if arguments.get("double_click") else 1
+    click = tab.page.mouse.click(x, y, click_count=times, button=arguments.get("button") or "left")
+    await tab.step(click)
+    answer.with_page = True
+
+
+async def move_to(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
+    """Move the mouse to a point."""
+    tab = await session.free_tab()
+    x, y = await _point(tab, arguments["x"], arguments["y"])
+    await tab.step(tab.page.mouse.move(x, y))
+    answer.with_page = True
+
+
+async def drag_to(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
+    """Drag from a point to another."""
+    tab = await session.free_tab()
+    start = await _point(tab, arguments["start_x"], arguments["start_y"])
+    end = await _point(tab, arguments["end_x"], arguments["end_y"])
+    await tab.step(_dragged(tab, start, end))
+    answer.with_page = True
+
+
+async def _dragged(tab: Tab, start: tuple[float, float], end: tuple[float, float]) -> None:
+    await tab.page.mouse.move(*start)
+    await tab.page.mouse.down()
+    try:
+        await tab.page.mouse.move(*end, steps=_STEPS_OF_DRAG)
+    finally:
+        await tab.page.mouse.up()
+
+
+async def turn_wheel(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
+    """Turn the mouse's wheel."""
+    tab = await session.free_tab()
+    await tab.step(tab.page.mouse.wheel(arguments["delta_x"], arguments["delta_y"]))
+    answer.with_page = True
+
+
+async def _point(tab: Tab, x: float, y: float) -> tuple[float, float]:
+    """Return a point that is on the page as it is seen.
+
+    Raises:
+        BrowserFailure: It is outside.
+    """
+    size = tab.page.viewport_size
+    if size is not None and not (x < size["width"] and y < size["height"]):
+        seen = f"{size['width']} x {size['height']}"
+        raise BrowserFailure(f"({x:g}, {y:g}) is outside of what is seen of the page, which has {seen} pixels.")
+    return x, y
 
 
 async def handle_dialog(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:

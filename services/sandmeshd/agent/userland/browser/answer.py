@@ -22,6 +22,8 @@ class BrowserAnswer:
         self.structured: dict[str, Any] = {}
         self.with_page = False
         """Whether the page's state follows."""
+        self.snapshot_arguments: dict[str, Any] | None = None
+        """Which part of the page's tree follows; None: what changed in it."""
 
     def add(self, text: str) -> None:
         """Add a text; of a very long one the end is left out."""

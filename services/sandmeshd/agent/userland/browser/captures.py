@@ -32,9 +32,10 @@ _WARM_PAGE: Final = "data:text/html,<title>Warm</title><p>Warm"
 _PAGE_SECONDS: Final = 30.0
 
 
-async def snapshot(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
-    """Show the page as its accessibility tree."""
+async def snapshot(session: BrowserSession, arguments: dict[str, Any], answer: BrowserAnswer) -> None:
+    """Show the page, or an element of it, as its accessibility tree."""
     await session.free_tab()
+    answer.snapshot_arguments = {"start_line": arguments.get("start_line") or 1, "ref": arguments.get("ref") or ""}
     answer.with_page = True
 
 

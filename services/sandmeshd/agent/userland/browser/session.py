@@ -15,6 +15,7 @@ from sandmeshd.agent.userland.browser.downloads import Downloads
 from sandmeshd.agent.userland.browser.follower import TabFollower
 from sandmeshd.agent.userland.browser.launcher import Launcher
 from sandmeshd.agent.userland.browser.screencast import Screencast
+from sandmeshd.agent.userland.browser.snapshots import change, part
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
 ACTION_SECONDS: Final = 10.0
@@ -220,9 +221,8 @@ class BrowserSession:
             return
         if tab.chooser is not None:
             lines.append("- A file chooser is open: call browser_file_upload with the files' paths.")
-        snapshot = await tab.snapshot()
-        lines += [f"- Page URL: {tab.page.url}", f"- Page Title: {await tab.title()}", "- Page Snapshot:"]
-        answer.add("\n".join([*lines, "```yaml", snapshot, "```"]))
+        lines += [f"- Page URL: {tab.page.url}", f"- Page Title: {await tab.title()}"]
+        answer.add("\n".join([*lines, await _snapshot(tab, self.tabs, answer)]))
 
     def notes(self) -> list[str]:
         """Return what happened to the browser since this was last asked."""
@@ -230,6 +230,18 @@ class BrowserSession:
         closed, self._closed = self._closed, 0
         more = f"- Pages opened {closed} more tabs than the {MOST_TABS} there may be; these were closed at once."
         return [*([_DIED] if died else []), *([more] if closed else [])]
+
+
+async def _snapshot(tab: Tab, tabs: list[Tab], answer: BrowserAnswer) -> str:
+    """Return a tab's tree, or what changed in it since the last answer if that was about it."""
+    tree = await tab.snapshot()
+    before, tab.shown.tree = tab.shown.tree, tree
+    for other in tabs:
+        if other is not tab:
+            other.shown.tree = ""
+    if before and not answer.snapshot_arguments and (changed := change(before, tree)) is not None:
+        return changed
+    return f"- Page Snapshot:\n{part(tree, **(answer.snapshot_arguments or {}))}"
 
 
 async def _closed(page: Page) -> None:
@@ -276,5 +288,5 @@ async def find_element(tab: Tab, ref: str, element: str = "") -> Locator:
     now = await tab.snapshot()
     raise BrowserFailure(
         f"The page has no element {what}: the reference is of an older snapshot, or never was one. "
-        f"Take one of the page as it is now:\n```yaml\n{now}\n```"
+        f"Take one of the page as it is now:\n{part(now)}"
     )

@@ -14,12 +14,14 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from sandmeshd.agent.userland.browser.answer import BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import Downloads
 from sandmeshd.agent.userland.browser.follower import DevTools
+from sandmeshd.agent.userland.browser.snapshots import Shown, mask
 
 _MOST_KEPT: Final = 1000
 _SETTLE_SECONDS: Final = 3.0
 _QUIET_SECONDS: Final = 0.05
 _RESPONSE_SECONDS: Final = 2.0
 SNAPSHOT_SECONDS: Final = 5.0
+_VALUES: Final = "elements => elements.map(each => each.value.slice(0, 1000))"
 _AWAITED: Final = frozenset({"document", "stylesheet", "script", "xhr", "fetch"})
 HANGS: Final = (
     "The page does not answer: a script of it may run without end. "
@@ -35,8 +37,11 @@ class Tab:
         self.console: deque[str] = deque(maxlen=_MOST_KEPT)
         self.requests: deque[Request] = deque(maxlen=_MOST_KEPT)
         self.dialog: Dialog | None = None
+        self.dialogs = 0
+        """How many there were."""
         self.chooser: FileChooser | None = None
         self.crashed = False
+        self.shown = Shown()
         self._blocked = asyncio.Event()
         self._under_way: set[Request] = set()
         self._arrived = asyncio.Event()
@@ -71,11 +76,13 @@ class Tab:
 
     def _on_navigation(self, frame: Frame) -> None:
         if frame == self.page.main_frame:
+            self.shown.tree = ""
             self._under_way.clear()
             self._arrived.set()
 
     def _on_dialog(self, dialog: Dialog) -> None:
         self.dialog = dialog
+        self.dialogs += 1
         self._blocked.set()
 
     def _on_chooser(self, chooser: FileChooser) -> None:
@@ -170,9 +177,19 @@ class Tab:
         """
         try:
             async with asyncio.timeout(SNAPSHOT_SECONDS + 1):
-                return await self.page.aria_snapshot(mode="ai", timeout=SNAPSHOT_SECONDS * 1000)
+                tree = await self.page.aria_snapshot(mode="ai", timeout=SNAPSHOT_SECONDS * 1000)
+                await self.note_passwords()
         except (PlaywrightTimeout, TimeoutError):
             raise BrowserFailure(HANGS) from None
+        return mask(tree, self.shown.passwords)
+
+    async def note_passwords(self) -> None:
+        """Note what password fields have now: it stays hidden when the page makes them fields of another type."""
+        for frame in self.page.frames:
+            with suppress(Error):
+                values: list[str] = await frame.locator("input[type=password]").evaluate_all(_VALUES)
+                for value in values:
+                    self.shown.note_password(value)
 
     async def is_responsive(self) -> bool:
         """Return whether the page runs scripts now: one whose own script never ends does not."""

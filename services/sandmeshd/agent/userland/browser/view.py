@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from playwright.async_api import Dialog
+
 from sandmeshd.agent.userland.browser.answer import BrowserAnswer
 from sandmeshd.agent.userland.browser.session import BrowserSession
 from sandmeshd.agent.userland.browser.view_input import ViewInput
@@ -59,14 +61,20 @@ class BrowserView:
     def on_round(self) -> None:
         """Describe the tab and what is known of it to the viewers."""
         tab = self._follower.tab
-        dialog = tab.dialog if tab is not None else None
         state = {
             "url": tab.page.url if tab is not None else "",
             "tabs": [each.page.url for each in self._session.tabs],
             "tab": self._session.tabs.index(tab) if tab in self._session.tabs else -1,
-            "dialog": {"type": dialog.type, "message": dialog.message} if dialog is not None else None,
+            "dialog": describe_dialog(tab.dialog, tab.dialogs) if tab is not None else None,
         }
         self._stream.describe(state)
+
+
+def describe_dialog(dialog: Dialog | None, number: int) -> dict[str, Any] | None:
+    """Return what viewers are told of a dialog; `number` tells it from the one before."""
+    if dialog is None:
+        return None
+    return {"type": dialog.type, "message": dialog.message, "default": dialog.default_value, "number": number}
 
 
 def _free(path: Path) -> Path:

@@ -18,6 +18,8 @@ _BUTTONS: Final = ("none", "left", "middle", "right", "back", "forward")
 _MOST_WAITING: Final = 256
 """A page that does not answer keeps this much input at most; what comes then is dropped."""
 _LONGEST_NAME: Final = 32
+_NOTE_SECONDS: Final = 0.1
+_LONGEST_NOTE_SECONDS: Final = 5.0
 
 
 class ViewInput:
@@ -28,6 +30,8 @@ class ViewInput:
         """Of the page as it is drawn, in its own pixels."""
         self._session = session
         self._waiting: set[asyncio.Task[None]] = set()
+        self._typed = False
+        self._noting: asyncio.Task[None] | None = None
 
     def take(self, tab: Tab, cdp: DevTools | None, message: dict[str, Any]) -> None:
         """Carry out a message in a tab.
@@ -44,6 +48,23 @@ class ViewInput:
             self._go(tab, message["to"])
         elif cdp is not None and tab.dialog is None:
             self._start(cdp.send(*_event(message, self.size)))
+            if kind in ("text", "key"):
+                self._note_passwords(tab)
+
+    def _note_passwords(self, tab: Tab) -> None:
+        """Note what a person types as a password, before the page may show it in plain."""
+        self._typed = True
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.create_task(self._note(tab))
+
+    async def _note(self, tab: Tab) -> None:
+        while self._typed:
+            # A moment later, so that all that was typed by then is in it.
+            await asyncio.sleep(_NOTE_SECONDS)
+            self._typed = False
+            with suppress(Error, TimeoutError):
+                async with asyncio.timeout(_LONGEST_NOTE_SECONDS):
+                    await tab.note_passwords()
 
     def _answer(self, tab: Tab, message: dict[str, Any]) -> None:
         dialog, tab.dialog = tab.dialog, None

@@ -20,7 +20,7 @@ from sandmeshd.drivers.node.builds import BuildStep, building, is_being_built, i
 from sandmeshd.drivers.node.interpreter import VERSION, Interpreter
 from sandmeshd.drivers.node.readability import can_read, open_to_all
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
-from sandmeshd.templates import Template
+from sandmeshd.templates import Template, build_command
 
 BUILDER = "1"
 """Changes whenever the builder's result for the same packages does."""
@@ -97,7 +97,7 @@ class Systems:
     def missing(self, template: Template) -> CapabilityMissing:
         """Return the error of a template whose packages are not there."""
         lacks = host.lacking(template.system)
-        build = f"sandmesh build {template.name}"
+        build = build_command(template.name)
         install = f"apt-get install --no-install-recommends {' '.join(lacks)}"
         fixes = {"host": install, "archive": build, "auto": f"{build} (no root), or {install}"}
         fix = fixes[self._settings.system_source]

@@ -5,7 +5,11 @@ import { pictures } from "./picture.js";
 const find = (id) => document.getElementById(id);
 const [tabs, dialog, message, answer, keys] = ["tabs", "dialog", "message", "answer", "keys"].map(find);
 const canvas = document.querySelector("#screen canvas");
+const [wheelStart, longPressMilliseconds] = [8, 500];
+const pressed = new Map();
 let mine = false;
+let asked = 0;
+let touch = null;
 
 function describe(state) {
   tabs.replaceChildren(...state.tabs.map((url, number) => new Option(url, number, false, number === state.tab)));
@@ -13,6 +17,8 @@ function describe(state) {
   dialog.hidden = !state.dialog;
   if (!state.dialog) return;
   message.textContent = state.dialog.message;
+  if (state.dialog.number !== asked) answer.value = state.dialog.default;
+  asked = state.dialog.number;
   answer.hidden = state.dialog.type !== "prompt";
 }
 
@@ -34,7 +40,43 @@ function key(kind, event) {
   // The paste event has the text of this person's clipboard.
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "v") return;
   event.preventDefault();
+  if (kind === "down") pressed.set(event.code, event);
+  else pressed.delete(event.code);
   act({ t: "key", k: kind, key: event.key, code: event.code, vk: event.keyCode, m: modifiers(event) });
+}
+
+// What is down when the picture loses the keyboard would stay down.
+function release() {
+  for (const { key, code, keyCode } of pressed.values()) act({ t: "key", k: "up", key, code, vk: keyCode, m: 0 });
+  pressed.clear();
+}
+
+// A finger scrolls, taps, or by a long press asks for the menu.
+function touchDown(event) {
+  event.preventDefault();
+  canvas.setPointerCapture(event.pointerId);
+  touch = { id: event.pointerId, x: event.clientX, y: event.clientY, since: event.timeStamp, scrolls: false };
+}
+
+function touchMove(event) {
+  if (!touch || touch.id !== event.pointerId) return;
+  const [dx, dy] = [touch.x - event.clientX, touch.y - event.clientY];
+  touch.scrolls ||= Math.hypot(dx, dy) > wheelStart;
+  if (!touch.scrolls) return;
+  const scale = canvas.width / canvas.getBoundingClientRect().width;
+  mouse("wheel", event, { dx: dx * scale, dy: dy * scale });
+  [touch.x, touch.y] = [event.clientX, event.clientY];
+}
+
+function touchUp(event) {
+  if (!touch || touch.id !== event.pointerId) return;
+  const { scrolls, since } = touch;
+  touch = null;
+  if (scrolls) return;
+  const b = event.timeStamp - since > longPressMilliseconds ? 2 : 0;
+  mouse("move", event);
+  mouse("down", event, { b, n: 1, held: b === 2 ? 2 : 1 });
+  mouse("up", event, { b, n: 1 });
 }
 
 function text(value) {
@@ -42,6 +84,10 @@ function text(value) {
   if (value) act({ t: "text", text: value });
 }
 
+for (const [kind, handle] of [["pointerdown", touchDown], ["pointermove", touchMove], ["pointerup", touchUp]]) {
+  canvas.addEventListener(kind, (event) => { if (mine && event.pointerType === "touch") handle(event); });
+}
+canvas.addEventListener("pointercancel", () => { touch = null; });
 canvas.addEventListener("mousedown", (event) => {
   event.preventDefault();
   keys.focus();
@@ -56,6 +102,8 @@ canvas.addEventListener("wheel", (event) => {
 }, { passive: false });
 keys.addEventListener("keydown", (event) => key("down", event));
 keys.addEventListener("keyup", (event) => key("up", event));
+keys.addEventListener("blur", release);
+find("keyboard").addEventListener("click", () => keys.focus());
 keys.addEventListener("paste", (event) => {
   event.preventDefault();
   text(event.clipboardData.getData("text"));
@@ -74,7 +122,7 @@ buttons.forEach((button) => button.addEventListener("click", () => act({ t: "go"
 const view = pictures(canvas, () => show(), describe);
 const show = control("browser", view.isOpen, (has, action) => {
   mine = has;
-  [...buttons, tabs, find("accept"), find("dismiss")].forEach((each) => { each.disabled = !has; });
+  [...buttons, tabs, answer, find("accept"), find("dismiss")].forEach((each) => { each.disabled = !has; });
   if (action === "take" && mine) keys.focus();
 });
 view.connect();

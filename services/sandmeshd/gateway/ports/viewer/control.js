@@ -1,8 +1,10 @@
 // Who has the mouse and the keyboard: this person, another one, or the agent.
 const find = (id) => document.getElementById(id);
-const [status, acting, take, handBack] = ["status", "acting", "take", "hand-back"].map(find);
+const [status, acting, take, handBack, shortcut, again] = ["status", "acting", "take", "hand-back", "shortcut", "again"].map(find);
 const pollMilliseconds = 1000;
 const retryMilliseconds = 2000;
+const patienceMilliseconds = 30_000;
+let lostSince = 0;
 
 export const viewer = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
@@ -12,32 +14,73 @@ export function address() {
   return url.href;
 }
 
-// Say that the connection ended, and call `connect` again unless the link has ended too.
-export async function reconnect(connect) {
-  const answer = await fetch(location.href).catch(() => null);
-  status.textContent = answer && answer.status === 404 ? "This link has ended." : "Not connected; trying again";
-  if (!answer || answer.status !== 404) setTimeout(connect, retryMilliseconds);
+// Say that there is a connection.
+export function connected() {
+  lostSince = 0;
+  again.hidden = true;
+  delete document.body.dataset.state;
 }
 
-// Ask who has `what` from now on, while `connected()`, and call `changed(mine, action)` with each answer.
-export function control(what, connected, changed) {
+// Say that the connection ended, and call `connect` again unless the link or the sandbox has ended, or nothing answers for long.
+export async function reconnect(connect) {
+  lostSince ||= Date.now();
+  [acting, take, handBack, shortcut].forEach((each) => { each.hidden = true; });
+  const answer = await fetch(location.href).catch(() => null);
+  if (answer && answer.status === 404) {
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const title = page.querySelector("h1")?.textContent;
+    end(title === "The sandbox has ended" ? `${title}.` : "This link has ended.");
+  } else if (Date.now() - lostSince < patienceMilliseconds) {
+    status.textContent = "Not connected; trying again";
+    setTimeout(connect, retryMilliseconds);
+  } else {
+    end("Nothing answers any more; what is shown is old.");
+    again.hidden = false;
+    again.onclick = () => {
+      again.hidden = true;
+      lostSince = 0;
+      status.textContent = "Connecting";
+      connect();
+    };
+  }
+}
+
+function end(text) {
+  status.textContent = text;
+  document.body.dataset.state = "ended";
+  delete document.body.dataset.holder;
+}
+
+// Ask who has `what` from now on, while `isOpen()`, and call `changed(mine, action, readonly)` with each answer.
+export function control(what, isOpen, changed) {
   async function show(action = "show") {
+    if (!isOpen()) return;
     const answer = await fetch(`control?viewer=${viewer}`, { method: "POST", body: action }).catch(() => null);
-    if (!connected() || !answer || !answer.ok) return;
+    if (!isOpen() || !answer || !answer.ok) return;
     const state = await answer.json();
     const mine = state.holder === "you";
     status.textContent = {
       you: `You have the ${what}; the agent waits`,
       agent: `The agent has the ${what}`,
     }[state.holder] ?? `Another person has the ${what}`;
-    acting.hidden = !state.acting;
+    acting.hidden = !state.acting || state.holder !== "agent";
+    const focused = document.activeElement;
     take.hidden = state.readonly || mine;
-    handBack.hidden = !mine;
+    handBack.hidden = shortcut.hidden = !mine;
     document.body.dataset.holder = state.holder;
-    changed(mine, action);
+    changed(mine, action, state.readonly);
+    // Who hands back by the keyboard finds the way back where it was.
+    if (focused === handBack && !mine && !take.hidden) take.focus();
   }
   take.addEventListener("click", () => show("take"));
   handBack.addEventListener("click", () => show("hand_back"));
+  // Before the picture has the key: all others are for what is shown.
+  window.addEventListener("keydown", (event) => {
+    if (handBack.hidden || !(event.ctrlKey && event.altKey && event.key === "Enter")) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    handBack.focus();
+  }, { capture: true });
   setInterval(show, pollMilliseconds, "show");
   return show;
 }

@@ -62,6 +62,7 @@ keys.addEventListener("keydown", (event) => {
   flush();
   act({ t: "key", key: named[event.key] });
 });
+find("keyboard").addEventListener("click", () => keys.focus());
 keys.addEventListener("paste", (event) => {
   event.preventDefault();
   type(event.clipboardData.getData("text"));

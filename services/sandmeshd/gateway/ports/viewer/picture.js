@@ -1,5 +1,5 @@
 // Images one after another, and what a person in control does: the connection of the pages that draw on a canvas.
-import { address, reconnect } from "./control.js";
+import { address, connected, reconnect } from "./control.js";
 
 const chunk = 8192;
 const letters = { image: 102, state: 115 };
@@ -15,7 +15,10 @@ export function pictures(canvas, opened, describe) {
     socket = new WebSocket(address(), ["binary"]);
     socket.binaryType = "arraybuffer";
     received = new Uint8Array(0);
-    socket.addEventListener("open", () => opened());
+    socket.addEventListener("open", () => {
+      connected();
+      opened();
+    });
     socket.addEventListener("message", (event) => take(new Uint8Array(event.data)));
     socket.addEventListener("close", () => {
       socket = null;
