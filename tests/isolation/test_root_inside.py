@@ -58,22 +58,22 @@ for folder in ("fd", "map_files"):
 OF_IMAGE = ["/", "/proc", "/dev", "/dev/pts", "/dev/shm", "/tmp", "/workspace"]
 
 
-@pytest.fixture(scope="module")
-def in_image() -> Iterator[Tables]:
-    """Make all attempts as root of an image."""
+@pytest.fixture(scope="module", params=["exec", "fork"])
+def in_image(request: pytest.FixtureRequest) -> Iterator[Tables]:
+    """Make all attempts as root of an image, in a sandbox that was started in either way."""
     folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/var/tmp"))
     settings = BubblewrapSettings(paths=MeshPaths("none", Path("/none"), Path("/none")))
     try:
         with laid_out(settings.host_uid) as decoys:
-            yield asyncio.run(_attempted(folder, decoys))
+            yield asyncio.run(_attempted(folder, decoys, request.param))
     finally:
         remove_tree(folder)
 
 
-async def _attempted(folder: Path, decoys: Decoys) -> Tables:
+async def _attempted(folder: Path, decoys: Decoys, way: str) -> Tables:
     image = write_image(folder / "image", busybox_root())
     await ImageStore(ImageSettings(images=folder / "images"), folder).pull(image)
-    async with living("exec", image, folder / "images") as neighbours:
+    async with living(way, image, folder / "images") as neighbours:
         facts = facts_of(decoys, neighbours)
         paths, other = neighbours.paths, neighbours.folder(neighbours.two).root
         mesh = (paths.state_root, paths.state, paths.runtime, other, folder)

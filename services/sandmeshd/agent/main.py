@@ -4,8 +4,9 @@ With `--become [UID,PATH...]` it becomes that uid, which owns those directories.
 of such processes. With `--container DIR`, instead of the other options, it is PID 1 of a container: see
 sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network; with `--born DIR` its files come from
 there and its volumes are empty; with `--waits LINE` that is its configuration. With `--image-root JSON` it makes a root
-of an image and starts PID 1 there, which has `--image JSON`: see sandmeshd.agent.boot.image. With `--build-step FD` it
-is PID 1 of a step of an image's build: see sandmeshd.agent.boot.build_step.
+of an image and starts PID 1 there, which has `--image JSON`: see sandmeshd.agent.boot.image; with `--image-zygote JSON`
+it becomes the zygote of such sandboxes. With `--build-step FD` it is PID 1 of a step of an image's build: see
+sandmeshd.agent.boot.build_step.
 
 It forks the process that becomes the zygote before it imports or reads anything: one thread and no secret.
 """
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_STARTS = {
+    "--image-root": "image.root",
+    "--image-zygote": "image.zygote",
+    "--build-step": "build_step.step",
+}
+"""What else this program can be, by its option."""
+
+
 def main() -> None:
     """Run the agent and exit with its code."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
@@ -36,11 +45,12 @@ def main() -> None:
     if "--zygote-fd" in options:
         _skip_ssl()
         _skip_slow_protobuf()
-        import_module("sandmeshd.agent.boot.zygote").run(int(options["--zygote-fd"]))
-    if "--image-root" in options:
-        import_module("sandmeshd.agent.boot.image.root").run(options["--image-root"])
-    if "--build-step" in options:
-        import_module("sandmeshd.agent.boot.build_step.step").run(int(options["--build-step"]))
+        import_module("sandmeshd.agent.boot.zygote").run(
+            int(options["--zygote-fd"]), int(options.get("--user-namespace", -1))
+        )
+    for name, module in _STARTS.items():
+        if name in options:
+            import_module(f"sandmeshd.agent.boot.{module}").run(options[name])
     configured, account = False, None
     # An agent that waits needs it for its birth, and may have to serve with it then.
     needs_ssl = "--waits" in options
@@ -74,7 +84,7 @@ def _enter_image(options: dict[str, str], cgroup_fds: list[int]) -> tuple[Any, A
     """Fork the process that becomes the zygote in an image, and become user code's account."""
     entry: Any = import_module("sandmeshd.agent.boot.image.entry")
     try:
-        image = entry.ImageEntry(options["--image"])
+        image = entry.ImageEntry(json.loads(options["--image"]))
         account = image.account()
         control = fork_zygote(cgroup_fds, account=account, processes=image.processes)
         entry.become(account)

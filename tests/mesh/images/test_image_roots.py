@@ -54,11 +54,12 @@ async def run(box: SandboxAsync, command: str) -> str:
     return "".join(block["text"] for block in result.content if block.get("description") in ("stdout", "stderr"))
 
 
-async def test_a_sandbox_is_the_computer_that_its_image_says(make_mesh: MeshMaker) -> None:
+@pytest.mark.parametrize("way", ["fork", "exec"])
+async def test_a_sandbox_is_the_computer_that_its_image_says(make_mesh: MeshMaker, way: str) -> None:
     layers = busybox_root()
     config = {"Env": ["PATH=/bin", "FLAVOUR=salt"], "WorkingDir": "/app", "User": "app"}
     images: dict[str, Any] = {"plain": (layers, {}), "app": (layers, config), "empty": ((), {})}
-    async with mesh_with(make_mesh, images) as (mesh, folder):
+    async with mesh_with(make_mesh, images, SANDMESH_BUBBLEWRAP_WAY=way) as (mesh, folder):
         address = mesh.addresses[0]
         async with SandboxAsync(base_url=address, image=f"oci:{folder}/plain") as box:
             said = await run(box, "id; pwd; ls /; cat /etc/hosts; cat /app/own; stat -c '%u %g' /app /etc")

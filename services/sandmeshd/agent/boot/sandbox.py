@@ -88,36 +88,37 @@ def start_sandbox(
 ) -> NoReturn:
     """Start a sandbox from this fresh child of the zygote, which is told by a record on `spawned`."""
     try:
-        _prepare(descriptors, spawned, template_process)
+        locks = (descriptors.lock, descriptors.lease)
+        kept = (*locks, descriptors.config, descriptors.driver, descriptors.memory, spawned, template_process)
+        settle(descriptors.log, [fd for fd in kept if fd >= 0])
         user = os.getuid(), os.getgid()
         isolation.become(mounts.uid, mounts.owned)
         isolation.enter_user_namespace(_OTHERS, user)
         child = syscalls.fork_bare()
         if child:
             os.write(spawned, SPAWNED.pack(os.getpid(), child))
-            _report(descriptors.driver, {"init": True}, [os.pidfd_open(child)])
+            report(descriptors.driver, {"init": True}, [os.pidfd_open(child)])
             os._exit(0)
         os.close(spawned)
-        control = _start_user_side(descriptors, template_process, mounts.uid)
+        control = start_user_side(template_process, descriptors.driver, b"%d" % mounts.uid)
         _mount(view, mounts)
         control.send(FURNISHED)
         _become_agent(descriptors, control)
     except (OSError, ValueError) as error:
-        _report(descriptors.driver, {"error": f"the sandbox's namespaces could not be created: {error}", "setup": True})
+        report(descriptors.driver, {"error": f"the sandbox's namespaces could not be created: {error}", "setup": True})
     finally:
         os._exit(1)
 
 
-def _prepare(descriptors: SandboxDescriptors, spawned: int, template_process: int) -> None:
+def settle(log: int, kept: list[int]) -> None:
+    """Become a process of a sandbox, whose output is the log, and close all descriptors but those `kept`."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
-    for target, source in enumerate((null, descriptors.log, descriptors.log)):
+    for target, source in enumerate((null, log, log)):
         os.dup2(source, target)
-    locks = (descriptors.lock, descriptors.lease)
-    kept = (*locks, descriptors.config, descriptors.driver, descriptors.memory, spawned, template_process)
-    syscalls.close_all_but([0, 1, 2, *(fd for fd in kept if fd >= 0)])
+    syscalls.close_all_but([0, 1, 2, *kept])
 
 
 def _mount(view: ZygoteMounts, mounts: SandboxMounts) -> None:
@@ -160,12 +161,15 @@ def _link(source: str, target: str) -> None:
     Path(target).symlink_to(source)
 
 
-def _start_user_side(descriptors: SandboxDescriptors, template_process: int, uid: int) -> socket.socket:
-    """Start the first process of user code's namespaces by the template process; return the socket to it."""
+def start_user_side(template_process: int, driver: int, data: bytes) -> socket.socket:
+    """Start the first process of user code's namespaces by the template process; return the socket to it.
+
+    `data` says whose it is, as that template process takes it.
+    """
     control, theirs = control_sockets()
     opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
     with socket.socket(fileno=template_process) as request, theirs:
-        socket.send_fds(request, [b"%d" % uid], [*opened, theirs.fileno(), 2, descriptors.driver])
+        socket.send_fds(request, [data], [*opened, theirs.fileno(), 2, driver])
     for fd in opened:
         os.close(fd)
     return control
@@ -180,6 +184,7 @@ def _become_agent(descriptors: SandboxDescriptors, control: socket.socket) -> No
     os._exit(code)
 
 
-def _report(driver: int, message: dict[str, Any], fds: list[int] | None = None) -> None:
+def report(driver: int, message: dict[str, Any], fds: list[int] | None = None) -> None:
+    """Send the driver a message."""
     with socket.socket(fileno=os.dup(driver)) as connection:
         socket.send_fds(connection, [json.dumps(message).encode() + b"\n"], fds or [])

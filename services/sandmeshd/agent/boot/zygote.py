@@ -4,7 +4,8 @@ It has one thread, no secret and no data of any sandbox, like the template proce
 template's own interpreter for user code's side. Requests arrive on a socket of its driver, one message each: first the
 `View` with the template process's program, then the `SandboxMounts` of each sandbox with its descriptors (lock, status,
 log, config, driver; then the lock of its uid, if it has one of its own; then, if memory is limited, the counter of OOM
-kills). It reports {"up": true} once, or why it starts no sandboxes: {"refused": "..."}.
+kills). Those of sandboxes whose root is an image get another configuration and other requests: see
+sandmeshd.agent.boot.image. It reports {"up": true} once, or why it starts no sandboxes: {"refused": "..."}.
 
 It outlives its driver until the last of its sandboxes has ended, to record in their status files how they ended;
 without driver or template process it starts no more.
@@ -19,31 +20,38 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
 from sandmeshd.agent.processes.namespaces import PROGRAM
 from sandmeshd.agent.userland.core import heap, syscalls
 
+Start = Callable[[dict[str, Any], list[int], int, int], NoReturn]
+"""Takes what the driver requests, its descriptors, where to record that it was spawned, and the template process."""
+
 NAME = "sandmesh-zygote"
 START_SECONDS = 60
 """After which a zygote or template process that is not up ends by itself, whoever still waits for it."""
 _LARGEST_MESSAGE = 1 << 20
-_FEWEST_FDS, _MOST_FDS = 5, 7
+_FEWEST_FDS, _MOST_FDS = 5, 8
 _MODULES = ("sandmeshd.agent.boot.sandbox", "sandmeshd.agent.tools.handlers", "sandmeshd.agent.files.confinement")
 
 
 class SandboxZygote:
     """The loop over requests and ended sandboxes."""
 
-    def __init__(self, control: socket.socket, template_process: socket.socket, config: dict[str, Any]) -> None:
+    def __init__(
+        self, control: socket.socket, template_process: socket.socket, make_start: Callable[[list[int]], Start]
+    ) -> None:
         self._sandbox: Any = import_module("sandmeshd.agent.boot.sandbox")
-        self._view = self._sandbox.ZygoteMounts(**config["view"])
         self._control = control
         self._template_process = template_process
         self._spawned_reader, self._spawned_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._start = make_start([self._spawned_reader, self._spawned_writer, self._woken, self._wake])
         self._poll = select.poll()
         self._starting: dict[int, int] = {}
         self._living: dict[int, int] = {}
@@ -87,11 +95,7 @@ class SandboxZygote:
         status = fds.pop(1)
         child = syscalls.fork_bare()
         if child == 0:
-            mounts = self._sandbox.SandboxMounts(**json.loads(data))
-            descriptors = self._sandbox.SandboxDescriptors.received(fds, has_uid=bool(mounts.uid))
-            self._sandbox.start_sandbox(
-                self._view, mounts, descriptors, self._spawned_writer, self._template_process.fileno()
-            )
+            self._start(json.loads(data), fds, self._spawned_writer, self._template_process.fileno())
         self._starting[child] = status
         _close(fds)
 
@@ -133,26 +137,36 @@ def _wake_only(_number: int, _frame: object) -> None:
     """Handle a signal that only has to wake the loop."""
 
 
-def _start_template_process(config: dict[str, Any]) -> socket.socket:
+def _start_template_process(config: dict[str, Any], user_namespace: int) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         try:
             fd = theirs.fileno()
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
+            if image := config.get("image"):
+                import_module("sandmeshd.agent.boot.image.zygote").shut_in(image, user_namespace)
             syscalls.close_all_but([0, 1, 2, fd])
             theirs.set_inheritable(True)
-            arguments = [config["python"], "-I", PROGRAM, "template_process", str(fd)]
+            module = "image_template_process" if image else "template_process"
+            arguments = [config["python"], "-I", PROGRAM, module, str(fd)]
             signal.alarm(START_SECONDS)
             os.execve(config["python"], arguments, config["environment"])  # noqa: S606 - no shell is wanted
+        except OSError as error:
+            os.write(2, f"the template process could not be started: {error}\n".encode())
         finally:
             os._exit(1)
     theirs.close()
     return ours
 
 
-def run(control_fd: int) -> NoReturn:
-    """Run the zygote of a driver at the other end of a socket."""
+def run(control_fd: int, user_namespace: int = -1) -> NoReturn:
+    """Run the zygote of a driver at the other end of a socket.
+
+    `user_namespace` is what those of sandboxes with images are below; negative where that is this process's.
+    """
+    # The first process of a pid namespace has no default actions.
+    signal.signal(signal.SIGALRM, _end)
     signal.alarm(START_SECONDS)
     os.set_inheritable(control_fd, False)
     control = socket.socket(fileno=control_fd)
@@ -162,17 +176,39 @@ def run(control_fd: int) -> NoReturn:
     config = json.loads(data)
     syscalls.set_name(NAME)
     syscalls.adopt_orphans()
-    template_process = _start_template_process(config)
+    template_process = _start_template_process(config, user_namespace)
     try:
         _import()
     except ValueError as error:
         control.send(json.dumps({"refused": str(error)}).encode())
         sys.exit(f"the tools of sandboxes are refused: {error}")
-    zygote = SandboxZygote(control, template_process, config)
+    zygote = SandboxZygote(control, template_process, partial(_start_of, config, user_namespace))
     if template_process.recv(_LARGEST_MESSAGE):
         signal.alarm(0)
         control.send(json.dumps({"up": True}).encode())
     zygote.serve()
+
+
+def _start_of(config: dict[str, Any], user_namespace: int, own: list[int]) -> Start:
+    """Return what starts a sandbox in a fresh child; `own` are the zygote's pipes."""
+    if "image" in config:
+        image: Any = import_module("sandmeshd.agent.boot.image.sandbox")
+        start_in_image: Start = image.Starter(user_namespace, own).start
+        return start_in_image
+    sandbox: Any = import_module("sandmeshd.agent.boot.sandbox")
+    view = sandbox.ZygoteMounts(**config["view"])
+
+    def start(body: dict[str, Any], fds: list[int], spawned: int, process: int) -> NoReturn:
+        mounts = sandbox.SandboxMounts(**body)
+        descriptors = sandbox.SandboxDescriptors.received(fds, has_uid=bool(mounts.uid))
+        sandbox.start_sandbox(view, mounts, descriptors, spawned, process)
+        raise AssertionError
+
+    return start
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    os._exit(1)
 
 
 def _import() -> None:

@@ -1,8 +1,8 @@
 """The program that runs beside user code: `python -I __main__.py MODULE FD...`, where the first is its control socket.
 
-MODULE is `zygote`, the first process of a sandbox's nested namespaces, `template_process`, which forks such processes,
-or `container_zygote`, the zygote of a container, which takes the uid of user code before its descriptors; or a kernel
-of `languages`, such as `languages.bash`.
+MODULE is `zygote`, the first process of a sandbox's nested namespaces, `template_process` or `image_template_process`,
+which fork such processes, or `container_zygote`, the zygote of a container, which takes the uid of user code before its
+descriptors; or a kernel of `languages`, such as `languages.bash`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.bubblewrap.arguments import SOCKETS
+from sandmeshd.drivers.bubblewrap.images.plan import CHANGES
 from sandmeshd.drivers.bubblewrap.images.source import directory_of, variables
-from sandmeshd.drivers.bubblewrap.images.start import CHANGES
 from sandmeshd.drivers.bubblewrap.requirements import enforced, hard_limit
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node import agent_config as shared

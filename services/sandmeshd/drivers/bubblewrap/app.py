@@ -19,13 +19,16 @@ from sandmeshd.drivers.bubblewrap.executable import find_bwrap
 from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 from sandmeshd.drivers.bubblewrap.identity import UidLeases, release, sandbox_identity
 from sandmeshd.drivers.bubblewrap.images.environment import ImageEnvironments
+from sandmeshd.drivers.bubblewrap.images.fork_start import ImageForkStarter
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
 from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
 from sandmeshd.drivers.bubblewrap.images.source import ImageSource
-from sandmeshd.drivers.bubblewrap.images.start import ImageStarter
+from sandmeshd.drivers.bubblewrap.images.start import ImageExecStarter
+from sandmeshd.drivers.bubblewrap.images.zygotes import ImageLauncher
 from sandmeshd.drivers.bubblewrap.log_trim import trim_logs
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.spawns.launcher import BwrapLauncher
 from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.bubblewrap.systems import Systems
@@ -73,8 +76,9 @@ async def open_driver(
     known = load_templates() if templates is None else templates
     builds = TemplateBuilds(settings.paths, known, builder, agent, systems)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))
-    zygote_starter = ZygoteStarter(settings, Zygotes(settings, view, filters.agent), groups, leases)
-    modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups, leases), zygote_starter)
+    zygotes = Zygotes(settings, BwrapLauncher(settings, view, filters.agent))
+    zygote_starter = ZygoteStarter(settings, zygotes, groups, leases)
+    modes = StartModes(settings.way, groups, ExecStarter(settings, view, filters.agent, groups, leases), zygote_starter)
     images = await asyncio.to_thread(_open_images, settings, view, filters, groups)
     driver = BubblewrapDriver(settings, builds, modes, Probe(view, filters.agent), filters.user, images)
     await driver.adopt()
@@ -95,8 +99,10 @@ def _open_images(
     ranges = IdRanges(settings)
     cache = settings.paths.cache
     environments = ImageEnvironments(cache, PortablePython(cache, view.interpreter))
-    starter = ImageStarter(settings, filters.image_agent, groups, ranges, environments)
-    return ImageSandboxes(settings, ImageSource(settings), starter, ranges, filters.image_user)
+    zygotes = Zygotes(settings, ImageLauncher(settings, filters.image_agent, ranges, environments))
+    started = (settings, filters.image_agent, groups, ranges, environments)
+    modes = StartModes(settings.way, groups, ImageExecStarter(*started), ImageForkStarter(*started, zygotes))
+    return ImageSandboxes(settings, ImageSource(settings), modes, ranges, filters.image_user)
 
 
 async def open_view(settings: BubblewrapSettings) -> SharedView:

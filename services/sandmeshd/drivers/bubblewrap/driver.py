@@ -48,7 +48,7 @@ class BubblewrapDriver(ProcessDriver):
         self,
         settings: BubblewrapSettings,
         builds: TemplateBuilds,
-        modes: StartModes,
+        modes: StartModes[Plan],
         probe: Probe,
         user_filter: bytes,
         images: ImageSandboxes,

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import SandboxStartFailed
@@ -45,10 +45,13 @@ class Plan:
     """Whether its template requires a bwrap of its own."""
 
 
-class StartMode(Protocol):
+Plan_contra = TypeVar("Plan_contra", bound=Plan, contravariant=True)
+
+
+class StartMode(Protocol[Plan_contra]):
     """A mode of starting sandboxes."""
 
-    async def start(self, plan: Plan) -> int | None:
+    async def start(self, plan: Plan_contra) -> int | None:
         """Start a sandbox and return when its agent listens.
 
         Returns: the pipe's end whose closing ends the sandbox; None if it outlives the driver. On failure the caller
@@ -68,8 +71,7 @@ class ExecStarter:
     def __init__(
         self, settings: BubblewrapSettings, view: SharedView, agent_filter: bytes, groups: Groups, leases: UidLeases
     ) -> None:
-        self.groups = groups
-        """The control groups that this machine offers."""
+        self._groups = groups
         self._settings = settings
         self._leases = leases
         self._view = view
@@ -86,7 +88,7 @@ class ExecStarter:
         make_folder(plan.folder, lease)
         note_uid(plan.record, lease.uid)
         plan.record.write(plan.folder)
-        group = self.groups.make(plan.folder, plan.limits)
+        group = self._groups.make(plan.folder, plan.limits)
         with ExitStack() as stack:
             config = stack.enter_context(open_pipe())
             ready = stack.enter_context(open_pipe())

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Generic, Protocol
 
 import structlog
 
 from sandmesh.errors import SandboxStartFailed
-from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter, Plan
-from sandmeshd.drivers.bubblewrap.identity import release
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
+from sandmeshd.drivers.bubblewrap.exec_start import Plan_contra, StartMode
 from sandmeshd.drivers.bubblewrap.settings import WayName
 from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
-from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter, needs_exec
 from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, ZygoteGone
+from sandmeshd.drivers.node.records import Folder
 from sandmeshd.drivers.node.removal import discard
 
 RETRY_SECONDS = 60.0
@@ -21,12 +22,42 @@ RETRY_SECONDS = 60.0
 log = structlog.get_logger()
 
 
-class StartModes:
+class ForkMode(StartMode[Plan_contra], Protocol[Plan_contra]):
+    """The mode in which a zygote spawns sandboxes."""
+
+    def needs_exec(self, plan: Plan_contra) -> str:
+        """Return what of a sandbox no zygote can spawn; empty if one can."""
+        ...
+
+    async def prewarm(self, recipe: Recipe) -> None:
+        """Start the zygote of such sandboxes, unless it runs.
+
+        Raises:
+            SpawnFailed: It cannot be started.
+        """
+        ...
+
+    async def release(self, folder: Folder) -> None:
+        """Remove what a sandbox without processes has outside of its folder."""
+        ...
+
+    async def close(self) -> None:
+        """Release the zygotes; sandboxes live on."""
+        ...
+
+
+class StartModes(Generic[Plan_contra]):
     """Starts each sandbox in the configured mode, or in the one that works."""
 
-    def __init__(self, mode: WayName, exec_starter: ExecStarter, zygote_starter: ZygoteStarter) -> None:
+    def __init__(
+        self,
+        mode: WayName,
+        groups: Groups,
+        exec_starter: StartMode[Plan_contra],
+        zygote_starter: ForkMode[Plan_contra],
+    ) -> None:
         self._mode = mode
-        self.groups = exec_starter.groups
+        self.groups = groups
         """The control groups that this machine offers."""
         self._exec = exec_starter
         self._zygote = zygote_starter
@@ -39,9 +70,9 @@ class StartModes:
             return "exec" if self._mode == "exec" else "fork"
         return f"exec, because fork does not work: {self._failure}"
 
-    async def start(self, plan: Plan) -> int | None:
+    async def start(self, plan: Plan_contra) -> int | None:
         """Start a sandbox and return when its agent listens: see `StartMode`."""
-        if self._mode == "exec" or needs_exec(plan) or not self._may_spawn():
+        if self._mode == "exec" or self._zygote.needs_exec(plan) or not self._may_spawn():
             return await self._exec.start(plan)
         try:
             lifetime = await self._spawn(plan)
@@ -50,25 +81,25 @@ class StartModes:
         else:
             self._failure = ""
             return lifetime
-        await _clear(plan)
+        await self._clear(plan)
         return await self._exec.start(plan)
 
     def _may_spawn(self) -> bool:
         return not self._failure or asyncio.get_running_loop().time() >= self._retry_time
 
-    async def _spawn(self, plan: Plan) -> int | None:
+    async def _spawn(self, plan: Plan_contra) -> int | None:
         try:
             return await self._zygote.start(plan)
         except ZygoteGone:
-            await _clear(plan)
+            await self._clear(plan)
             return await self._zygote.start(plan)
 
-    def _fall_back(self, plan: Plan, error: SpawnFailed) -> None:
+    def _fall_back(self, plan: Plan_contra, error: SpawnFailed) -> None:
         if self._mode == "fork":
             message = f"{plan.folder.sandbox_id} could not be spawned by a zygote: {error}"
             raise SandboxStartFailed(message, {"detail": str(error)}) from None
         log.warning(
-            "a sandbox could not be spawned by a zygote; it is started by a bwrap of its own", reason=str(error)
+            "a sandbox could not be spawned by a zygote; it is started by a program of its own", reason=str(error)
         )
         self._failure = str(error)
         self._retry_time = asyncio.get_running_loop().time() + RETRY_SECONDS
@@ -85,7 +116,6 @@ class StartModes:
         """Release the zygotes; sandboxes live on."""
         await self._zygote.close()
 
-
-async def _clear(plan: Plan) -> None:
-    await release(plan.folder)
-    await asyncio.to_thread(discard, plan.folder)
+    async def _clear(self, plan: Plan_contra) -> None:
+        await self._zygote.release(plan.folder)
+        await asyncio.to_thread(discard, plan.folder)

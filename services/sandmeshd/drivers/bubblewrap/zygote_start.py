@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
 from sandmeshd.drivers.bubblewrap.exec_start import Plan, failed, make_folder, note_uid
-from sandmeshd.drivers.bubblewrap.identity import UidLeases
+from sandmeshd.drivers.bubblewrap.identity import UidLeases, release
 from sandmeshd.drivers.bubblewrap.requirements import START
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, request_spawn, sandbox_body
 from sandmeshd.drivers.bubblewrap.spawns.spares import Spares
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED, RunningZygote, ZygoteKey, Zygotes
@@ -34,8 +34,7 @@ def shared_variables(template: Template) -> dict[str, str]:
     return {**basic_variables(template), **early}
 
 
-def needs_exec(plan: Plan) -> str:
-    """Return what of a sandbox requires a bwrap of its own; empty if a zygote can spawn it."""
+def _needs_exec(plan: Plan) -> str:
     if plan.own_start:
         return f"the setting {START} of its template"
     if plan.mounts.host_directories:
@@ -65,7 +64,7 @@ class ZygoteStarter:
             SpawnFailed: No zygote can be started, or the kernel refuses what spawning requires.
         """
         line = encode_config(plan.config)
-        async with _ended_on_error(plan.folder):
+        async with ended_spawn_on_error(plan.folder):
             plan = self._claimed(plan)
             spare = self._spares.take(plan)
             if spare is not None:
@@ -73,6 +72,14 @@ class ZygoteStarter:
             zygote = await self._zygotes.of(plan.mounts, ZygoteKey.of(plan.mounts, plan.variables, plan.owner))
             async with self._slots:
                 return await self._finish(self._request(plan, zygote), line, plan)
+
+    def needs_exec(self, plan: Plan) -> str:
+        """Return what of a sandbox requires a bwrap of its own; empty if a zygote can spawn it."""
+        return _needs_exec(plan)
+
+    async def release(self, folder: Folder) -> None:
+        """Remove what a sandbox without processes has outside of its folder."""
+        await release(folder)
 
     def _claimed(self, plan: Plan) -> Plan:
         """Return the plan with whose zygote spawns it; an owner's first is the one that stands by, with its spares."""
@@ -100,7 +107,8 @@ class ZygoteStarter:
             note_uid(plan.record, lease.uid)
             plan.record.write(plan.folder)
             group = self._groups.make(plan.folder, plan.limits)
-            return request_spawn(HostPlace(plan.folder, group, lease), plan.mounts, zygote)
+            place = HostPlace(plan.folder, group, lease)
+            return request_spawn(place, sandbox_body(place, plan.mounts), zygote)
 
     async def prewarm(self, recipe: Recipe) -> None:
         """Start the zygote of such sandboxes, unless it runs, and prepare spares.
@@ -127,7 +135,7 @@ class ZygoteStarter:
 
 
 @asynccontextmanager
-async def _ended_on_error(folder: Folder) -> AsyncGenerator[None]:
+async def ended_spawn_on_error(folder: Folder) -> AsyncGenerator[None]:
     """End a sandbox if the block fails or is cancelled: without a pid yet, it ends as its sockets close."""
     try:
         yield

@@ -9,27 +9,17 @@ import select
 import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
 from sandmesh.errors import SandboxStartFailed
-from sandmeshd.drivers.bubblewrap.arguments import (
-    FOLDERS_OF_ALL,
-    SOCKETS_OF_ALL,
-    Mounts,
-    SharedView,
-    ZygoteDescriptors,
-    memory_mounts,
-    zygote_arguments,
-)
-from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file
+from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.pipes import parse
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.uid_map import UidMap
-from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
 from sandmeshd.drivers.node.processes import reap
 from sandmeshd.runtime.child_process import readable
 
@@ -43,8 +33,6 @@ SHARED = ""
 
 UNCLAIMED = "?"
 """The owner of a zygote that stands by: the first that needs one becomes its owner."""
-
-SEND_BYTES = 1 << 20
 
 log = structlog.get_logger()
 
@@ -157,6 +145,20 @@ class RunningZygote:
                 await readable(self._pidfd)
 
 
+class ZygoteLauncher(Protocol):
+    """Starts the zygotes of one kind of root."""
+
+    async def start(self, mounts: Mounts, key: ZygoteKey, output: int) -> RunningZygote:
+        """Start the zygote of such sandboxes and return when it accepts requests; `output` is where it may write.
+
+        Raises:
+            SpawnFailed: It ended instead.
+            SandboxStartFailed: Its agent starts no sandboxes, however they are started.
+            OSError: The system refuses it.
+        """
+        ...
+
+
 class Zygotes:
     """The zygotes of a driver, each started when it is first needed: one for each owner of each kind of sandbox.
 
@@ -164,12 +166,11 @@ class Zygotes:
     owners come from one that they share with pools.
     """
 
-    def __init__(self, settings: BubblewrapSettings, view: SharedView, agent_filter: bytes) -> None:
+    def __init__(self, settings: BubblewrapSettings, launcher: ZygoteLauncher) -> None:
         self.on_retirement: Callable[[ZygoteKey], None] = _ignored
         """Called with the key of each zygote that is to spawn no more."""
         self._settings = settings
-        self._view = view
-        self._filter = agent_filter
+        self._launcher = launcher
         self._starting: dict[ZygoteKey, asyncio.Task[RunningZygote]] = {}
         self._used: dict[ZygoteKey, float] = {}
         self._retired: list[int] = []
@@ -297,47 +298,13 @@ class Zygotes:
     async def _start(self, mounts: Mounts, key: ZygoteKey) -> RunningZygote:
         output = os.memfd_create("zygote", os.MFD_CLOEXEC)
         try:
-            with closing(UidMap(self._settings, wanted=bool(self._settings.uid_range))) as uid_map:
-                zygote = self._launch(mounts, output, uid_map)
-                await self._configure(zygote, uid_map, self._config(mounts, key), output)
+            zygote = await self._launcher.start(mounts, key, output)
         except OSError as error:
             raise SpawnFailed(f"no zygote could be started: {error}") from None
         finally:
             os.close(output)
         log.info("a zygote is ready", environment=str(mounts.environment))
         return zygote
-
-    async def _configure(self, zygote: RunningZygote, uid_map: UidMap, config: dict[str, object], output: int) -> None:
-        try:
-            async with asyncio.timeout(self._settings.start_timeout):
-                await uid_map.write()
-                await zygote.configure(config, output)
-        except TimeoutError:
-            await zygote.close()
-            raise SpawnFailed(f"no zygote was ready within {self._settings.start_timeout:g} s") from None
-        except BaseException:
-            await zygote.close()
-            raise
-
-    def _launch(self, mounts: Mounts, output: int, uid_map: UidMap) -> RunningZygote:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ExitStack() as stack, theirs, memory_file(self._filter) as seccomp:
-            stack.enter_context(ours)
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-            ours.setblocking(False)
-            descriptors = ZygoteDescriptors(theirs.fileno(), seccomp, uid_map.theirs())
-            command = zygote_arguments(self._view, mounts, descriptors, self._settings.ends_with_driver)
-            zygote = RunningZygote(ours, launch(command, output, descriptors.all()))
-            stack.pop_all()
-        uid_map.close_theirs()
-        return zygote
-
-    def _config(self, mounts: Mounts, key: ZygoteKey) -> dict[str, object]:
-        seeds = [(f"{ENVIRONMENT}/home/{name}", f"{HOME}/{name}") for name in mounts.home_files]
-        hidden = [FOLDERS_OF_ALL, SOCKETS_OF_ALL]
-        memory, size = memory_mounts(mounts.scratch), self._settings.scratch_bytes
-        view = {"memory": memory, "size": size, "seeds": seeds, "hidden": hidden}
-        return {"view": view, "python": f"{ENVIRONMENT}/bin/python", "environment": dict(key.variables)}
 
     async def close(self) -> None:
         """Release all, and start no other."""

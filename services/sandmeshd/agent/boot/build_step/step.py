@@ -25,9 +25,9 @@ _OWN: Final = ("proc", "dev", "sys", "opt/sandmesh", "run/agent", "etc/hosts", "
 """What is the step's and not the image's; as in Docker, changes of those files of /etc stay with the step."""
 
 
-def run(descriptor: int) -> NoReturn:
-    """Carry out a step and end."""
-    with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape") as file:
+def run(descriptor: str) -> NoReturn:
+    """Carry out the step that a descriptor has, and end."""
+    with os.fdopen(int(descriptor), encoding="utf-8", errors="surrogateescape") as file:
         step: dict[str, Any] = json.load(file)
     answer: dict[str, object] = {"error": "the step failed"}
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from sandmeshd.agent.userland.core import syscalls
@@ -10,7 +9,7 @@ from sandmeshd.agent.userland.core.account import Account, find_account
 
 TYPE_CHECKING = False  # as in syscalls; the agent forks before it imports anything
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Any, Final
 
     from sandmesh.api.agent.v1 import agent_pb2
 
@@ -20,10 +19,9 @@ and KILL, in the sandbox's user namespace."""
 
 
 class ImageEntry:
-    """What the driver says of an image: `--image JSON`."""
+    """What the driver says of an image: the JSON of `--image`."""
 
-    def __init__(self, text: str) -> None:
-        values = json.loads(text)
+    def __init__(self, values: dict[str, Any]) -> None:
         self._user: str = values["user"]
         self._root: bool | None = values["root"]
         self._owned: list[str] = values["owned"]

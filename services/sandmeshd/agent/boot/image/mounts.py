@@ -20,7 +20,11 @@ MOUNT_ATTR_NODEV: Final = 0x4
 _MOUNT_ATTR_IDMAP: Final = 0x100000
 _OPEN_TREE: Final = 428
 _MOVE_MOUNT: Final = 429
+_OPENAT2: Final = 437
 _MOUNT_SETATTR: Final = 442
+_RESOLVE_IN_ROOT: Final = 0x10
+_OPEN_HOW: Final = struct.Struct("=QQQ")
+"""struct open_how: flags, mode, how to resolve."""
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}.get(os.uname().machine, 41)
 _OPEN_TREE_CLONE: Final = 1
 _AT_FDCWD: Final = -100
@@ -41,14 +45,33 @@ def _checked(returned: int, what: str) -> int:
     return returned
 
 
-def detached(path: str, *, with_others: bool = False) -> int:
+def detached(path: str, *, with_others: bool = False, root: str = "") -> int:
     """Return a descriptor of a copy of the mount at a path, `with_others` with those below it.
+
+    Links on the path are followed as in `root`, if that is given: they do not lead out of it.
 
     Raises:
         OSError: The kernel does not allow it, or the path is not there.
     """
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | (_AT_RECURSIVE if with_others else 0)
-    return _checked(_libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags), f"open_tree of {path}")
+    if not root:
+        return _checked(_libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags), f"open_tree of {path}")
+    place = _opened_below(root, path)
+    try:
+        returned = _libc.syscall(_OPEN_TREE, place, b"", flags | _AT_EMPTY_PATH)
+        return _checked(returned, f"open_tree of {path} in {root}")
+    finally:
+        os.close(place)
+
+
+def _opened_below(root: str, path: str) -> int:
+    """Return a descriptor of a path as it is in a root: see openat2(2)."""
+    top = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    try:
+        how = _OPEN_HOW.pack(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
+        return _checked(_libc.syscall(_OPENAT2, top, path.encode(), how, len(how)), f"openat2 of {path} in {root}")
+    finally:
+        os.close(top)
 
 
 def map_ids(mount: int, user_namespace: int) -> None:

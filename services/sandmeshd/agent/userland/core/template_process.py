@@ -5,7 +5,7 @@ thread and no secrets, and is outside of every sandbox. A request names a new sa
 process joins them and, when the agent sends FURNISHED, creates the nested ones of user code below; its child becomes
 the sandbox's kernel zygote there.
 
-A request is one message, the sandbox's uid (0: this process's own), whose descriptors are, in this order: the
+A request is one message, which says whose the sandbox is (`User`), whose descriptors are, in this order: the
 namespaces (`NAMESPACES`, from /proc/self/ns), the control socket to the agent, the log, and the socket to the driver.
 The fork sends the driver {"user": true} with a pidfd of the child. The driver answers "go" when the child is in its
 control groups, with descriptors through which each further fork moves itself to where limits hold; until then nothing
@@ -21,6 +21,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from sandmeshd.agent.userland.core import heap, isolation, launch, syscalls
@@ -62,10 +63,33 @@ class Home:
                 file.write(data)
 
 
-class TemplateProcess:
-    """The loop over requests."""
+class User:
+    """What user code of a sandbox is: a uid, 0 for this process's own."""
 
-    def __init__(self, control: socket.socket, kernel: Any) -> None:
+    shares_home = True
+    """Whether its home is at the same place as the template process's."""
+
+    def __init__(self, request: bytes) -> None:
+        self._uid = int(request)
+
+    def become(self) -> None:
+        """Become who may join the sandbox's namespaces: they are that uid's."""
+        isolation.become(self._uid)
+
+    def enter_nested_namespaces(self) -> int:
+        """Create user code's namespaces; return 0 in their first process, in the other its pid."""
+        return isolation.enter_nested_namespaces()
+
+    def settle(self, seccomp: bytes) -> None:
+        """Give up what user code lacks."""
+        isolation.give_up_privileges(seccomp)
+
+
+class TemplateProcess:
+    """The loop over requests; `user` reads whose the sandbox of one is."""
+
+    def __init__(self, control: socket.socket, kernel: Any, user: Callable[[bytes], User] = User) -> None:
+        self._user = user
         self._control = control
         self._kernel = kernel
         self._home = Home(os.environ["HOME"])
@@ -85,30 +109,31 @@ class TemplateProcess:
             if not data:
                 os._exit(0)
             if syscalls.fork_bare() == 0:
-                self._be_sandbox(fds, int(data))
+                self._be_sandbox(fds, self._user(data))
             for fd in fds:
                 os.close(fd)
 
-    def _be_sandbox(self, fds: list[int], uid: int) -> NoReturn:
+    def _be_sandbox(self, fds: list[int], user: User) -> NoReturn:
         namespaces, (control, log, driver) = fds[: len(NAMESPACES)], fds[len(NAMESPACES) :]
         agent = socket.socket(fileno=control)
         try:
             _settle(log, [control, driver, *namespaces])
-            # Its user namespace belongs to that uid, which alone may join it.
-            isolation.become(uid)
+            user.become()
             for namespace in namespaces:
                 syscalls.join(namespace)
                 os.close(namespace)
-            if syscalls.fork_bare() == 0 and agent.recv(16) == FURNISHED and _enter_nested_namespaces(driver) == 0:
-                self._become_zygote(agent, socket.socket(fileno=driver))
+            is_first = syscalls.fork_bare() == 0 and agent.recv(16) == FURNISHED
+            if is_first and _enter_nested_namespaces(user, driver) == 0:
+                self._become_zygote(agent, socket.socket(fileno=driver), user)
         except (OSError, ValueError) as error:
             agent.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())
         finally:
             os._exit(1)
 
-    def _become_zygote(self, agent: socket.socket, driver: socket.socket) -> None:
+    def _become_zygote(self, agent: socket.socket, driver: socket.socket, user: User) -> None:
         os.setsid()
-        self._home.furnish()
+        if user.shares_home:
+            self._home.furnish()
         answer, cgroup_fds, _, _ = socket.recv_fds(driver, 16, _MAX_CGROUP_FDS)
         if answer != b"go":
             return
@@ -119,9 +144,11 @@ class TemplateProcess:
         if spec is None:
             return
         isolation.hide(spec["hidden"])
-        isolation.give_up_privileges(base64.b64decode(spec["seccomp"]))
         os.environ.clear()
         os.environ.update(spec["environment"])
+        user.settle(base64.b64decode(spec["seccomp"]))
+        if not user.shares_home:
+            self._kernel.move_home()
         time.tzset()
         syscalls.set_dumpable(False)
         ZygoteLoop(agent, cgroup_fds).serve(iter([lambda: self._kernel]))
@@ -135,9 +162,9 @@ def _settle(log: int, kept: list[int]) -> None:
     syscalls.close_all_but([0, 1, 2, *kept])
 
 
-def _enter_nested_namespaces(driver: int) -> int:
+def _enter_nested_namespaces(user: User, driver: int) -> int:
     """Create user code's namespaces; return 0 in their first process, which the other reports to the driver."""
-    child = isolation.enter_nested_namespaces()
+    child = user.enter_nested_namespaces()
     if child:
         pidfd = os.pidfd_open(child)
         with socket.socket(fileno=driver) as connection:
@@ -145,7 +172,7 @@ def _enter_nested_namespaces(driver: int) -> int:
     return child
 
 
-def run(fds: list[int], site: str) -> None:
+def run(fds: list[int], site: str, user: Callable[[bytes], User] = User) -> None:
     """Run the template process until the agents' zygote exits; `site` is where this package was found."""
     (control_fd,) = fds
     syscalls.set_dumpable(False)
@@ -154,4 +181,4 @@ def run(fds: list[int], site: str) -> None:
     make: Any = None
     for make in import_steps(site):  # noqa: B007 - the last one counts
         pass
-    TemplateProcess(control, make()).serve()
+    TemplateProcess(control, make(), user).serve()

@@ -19,6 +19,7 @@ from sandmeshd.agent.userland.python import (
     adaptations,
     event_loop,
     forks,
+    home,
     import_hooks,
     kernel_protocol,
     output,
@@ -57,6 +58,10 @@ class ForkedKernel:
         if not self._warm:
             shell.warm_up(self._shell)
             self._warm = True
+
+    def move_home(self) -> None:
+        """Use the home that the environment names, where it is another than when this was created."""
+        home.move(self._shell)
 
     def run_cells(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
         """Turn this fresh child into a kernel and run cells until the agent exits."""

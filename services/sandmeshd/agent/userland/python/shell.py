@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bdb
 import errno
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from sandmeshd.agent.userland.core import heap
-from sandmeshd.agent.userland.python import charts, content_blocks, exception_report, output, tables
+from sandmeshd.agent.userland.python import charts, content_blocks, exception_report, home, output, tables
 
 if TYPE_CHECKING:
     # IPython is the template's, not the mesh's: type checkers see these in its place.
@@ -196,7 +195,7 @@ class KernelShell(InteractiveShell):
         self.leaves = False
         self.report = b""
         """The last exception, encoded; empty once it was sent."""
-        folder = _own_folder()
+        folder = home.own_folder()
         super().__init__(folder, config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
         self.display_formatter.active_types = list(content_blocks.SHOWN)
         self.printer_of_int = self.display_formatter.formatters["text/plain"].type_printers.get(int)
@@ -335,20 +334,6 @@ def _config() -> Any:
     # The environment that it speaks of is the user's own layer over its own.
     config.InteractiveShell.warn_venv = False
     return config
-
-
-def _own_folder() -> str | None:
-    """Return IPython's folder, None where it is not writable.
-
-    IPython would ask the system that, which answers for a uid that in a container makes no files here, and take a
-    temporary one instead.
-    """
-    folder = os.environ.get("IPYTHONDIR") or f"{os.environ.get('HOME', '')}/.ipython"
-    try:
-        os.makedirs(f"{folder}/profile_default", exist_ok=True)  # noqa: PTH103 - pathlib is a slow import
-    except OSError:
-        return None
-    return folder
 
 
 def make_shell() -> Any:

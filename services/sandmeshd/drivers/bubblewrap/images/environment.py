@@ -28,12 +28,7 @@ class ImageEnvironments:
         self._cache = cache
         self._python = python
 
-    async def prepared(self, environment: Path) -> Path:
-        """Return the environment's form for images, which is built where it is not there.
-
-        Raises:
-            RuntimeUnavailable: The mesh's interpreter cannot be taken into images.
-        """
+    async def _prepared(self, environment: Path) -> Path:
         await self._python.build()
         key = hashlib.sha256(f"{_BUILDER} {self._python.path.name} {environment.name}".encode()).hexdigest()[:20]
         target = self._cache / "image-environments" / key
@@ -42,8 +37,13 @@ class ImageEnvironments:
                 await asyncio.to_thread(_fill, fresh, environment)
         return target
 
-    def binds(self, environment: Path, target: Path) -> list[tuple[str, str, bool]]:
-        """Return what shows it, and its Python: source, place inside, and whether it can be written."""
+    async def binds(self, environment: Path) -> list[tuple[str, str, bool]]:
+        """Return what shows an environment in this form, and its Python: source, place inside, and whether to write.
+
+        Raises:
+            RuntimeUnavailable: The mesh's interpreter cannot be taken into images.
+        """
+        target = await self._prepared(environment)
         return [
             (str(self._python.path), PORTABLE, False),
             (str(target), ENVIRONMENT, False),

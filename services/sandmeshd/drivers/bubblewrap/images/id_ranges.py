@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from typing import Final
 from sandmesh.errors import CapabilityMissing, SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.identity import LEASES, check_range, lock_file, remove_unlocked
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.paths import default_runtime_directory, make_private
 from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate
 
@@ -59,6 +61,7 @@ class IdRanges:
         Raises:
             RuntimeUnavailable: They have uids or gids of somebody else.
         """
+        self._shared = settings.host_uid, settings.host_gid
         self._uids = settings.root_uid_range
         if self._uids and os.geteuid() == 0:
             check_range(self._uids, settings.sandbox_uid, setting=SETTING)
@@ -95,6 +98,27 @@ class IdRanges:
                 return IdRange(first, lock)
         fix = f"release sandboxes, or widen {SETTING}"
         raise SandboxStartFailed(f"each of the {count} ranges of ids has a sandbox: {fix}", {"detail": "no ids"})
+
+    def all_maps(self) -> dict[str, list[list[int]]]:
+        """Return the maps of a user namespace above those of all sandboxes; the last id is `user`."""
+        uids = {"uid_map": self._shared[0], "gid_map": self._shared[1]}
+        return {name: [[0, self._uids.start, self.user], [self.user, own, 1]] for name, own in uids.items()}
+
+    @property
+    def user(self) -> int:
+        """The id in that namespace that no sandbox has, which what belongs to all of them gets."""
+        return len(self._uids) if os.geteuid() == 0 else IDS
+
+    def inner_maps(self, ids: IdRange) -> dict[str, list[list[int]]]:
+        """Return `IdRange.maps` as seen from that namespace."""
+        if os.geteuid() == 0:
+            return {name: [[0, ids.first - self._uids.start, IDS]] for name in ("uid_map", "gid_map")}
+        return {name: [[0, 0, IDS], [IDS, IDS, 1]] for name in ("uid_map", "gid_map")}
+
+    def release_of(self, folder: Folder) -> None:
+        """Release the ids of a sandbox without processes."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self.release(folder.workspace.stat().st_uid)
 
     def release(self, uid: int) -> None:
         """Remove the lock's file of the range that has a uid, unless it is leased."""

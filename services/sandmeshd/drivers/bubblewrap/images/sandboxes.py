@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Container
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from dataclasses import fields
 from typing import Final
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, PermissionDenied
 from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IDS, IdRanges
+from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, ImageRoot
 from sandmeshd.drivers.bubblewrap.images.source import ImageSource
-from sandmeshd.drivers.bubblewrap.images.start import ImageRoot, ImageStarter
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
 from sandmeshd.images.image import PulledImage
@@ -29,13 +31,13 @@ class ImageSandboxes:
         self,
         settings: BubblewrapSettings,
         source: ImageSource,
-        starter: ImageStarter,
+        modes: StartModes[ImagePlan],
         ranges: IdRanges,
         user_filter: bytes,
     ) -> None:
         self._settings = settings
         self._source = source
-        self._starter = starter
+        self._modes = modes
         self._ranges = ranges
         self.user_filter = user_filter
         """The filter of system calls of user code in images."""
@@ -130,16 +132,17 @@ class ImageSandboxes:
 
     async def start(self, plan: Plan, root: ImageRoot) -> int | None:
         """Start a sandbox and return when its agent listens: see `StartMode`."""
-        return await self._starter.start(plan, root)
+        whole = {one.name: getattr(plan, one.name) for one in fields(plan)}
+        return await self._modes.start(ImagePlan(**whole, root=root))
 
     def release(self, folder: Folder) -> None:
         """Release the ids of a sandbox without processes."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            self._ranges.release(folder.workspace.stat().st_uid)
+        self._ranges.release_of(folder)
 
     async def close(self) -> None:
-        """End the pulls that run."""
+        """End the pulls that run, and release the zygotes; sandboxes live on."""
         await self._source.close()
+        await self._modes.close()
 
 
 def is_root(root: ImageRoot) -> bool:

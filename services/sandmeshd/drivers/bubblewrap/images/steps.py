@@ -19,8 +19,8 @@ from sandmesh.errors import InvalidArgument, RuntimeUnavailable, SandboxStartFai
 from sandmeshd.drivers.bubblewrap.arguments import SOCKETS
 from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange, IdRanges
+from sandmeshd.drivers.bubblewrap.images.plan import CHANGES, ETC
 from sandmeshd.drivers.bubblewrap.images.socket_egress import serving_socket
-from sandmeshd.drivers.bubblewrap.images.start import CHANGES, ETC
 from sandmeshd.drivers.bubblewrap.images.step_pipes import StepDirectories, StepPipes, open_pipes
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.egress.policy import EgressRefused

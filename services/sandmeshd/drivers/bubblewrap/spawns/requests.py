@@ -62,8 +62,10 @@ class HostPlace:
     lease: UidLease
 
 
-def request_spawn(place: HostPlace, mounts: Mounts, zygote: RunningZygote) -> Spawn:
-    """Request a sandbox; its uid's lock is duplicated.
+def request_spawn(
+    place: HostPlace, body: dict[str, object], zygote: RunningZygote, held: tuple[int, ...] = ()
+) -> Spawn:
+    """Request a sandbox; the lock of its ids is duplicated, and so is what else it is to have `held`.
 
     Raises:
         ZygoteGone: The zygote does not accept requests.
@@ -78,16 +80,17 @@ def request_spawn(place: HostPlace, mounts: Mounts, zygote: RunningZygote) -> Sp
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             own.enter_context(ours)
             with theirs:
-                fds = [lock, status, output, config.reader, theirs.fileno()]
+                fds = [lock, status, output, config.reader, theirs.fileno(), *held]
                 optional = [*([lease.lock] if lease.own else []), *([] if events is None else [events])]
-                zygote.request(_body(folder, mounts, lease), [*fds, *optional])
+                zygote.request(body, [*fds, *optional])
             config.close_reader()
             own.pop_all()
     return Spawn(folder, group, ours, config, lease.uid)
 
 
-def _body(folder: Folder, mounts: Mounts, lease: UidLease) -> dict[str, object]:
+def sandbox_body(place: HostPlace, mounts: Mounts) -> dict[str, object]:
     """Return what a sandbox has of its own: its uid, directories of the host, file systems in memory."""
+    folder, lease = place.folder, place.lease
     size, own = mounts.disk_bytes, {"scratch": mounts.scratch_bytes, "uid": lease.own}
     sockets = (f"{SOCKETS_OF_ALL}/{folder.sockets.name}", SOCKETS)
     if size:

@@ -25,7 +25,7 @@ from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
 from sandmeshd.drivers.bubblewrap.exec_start import Plan, make_folder, note_uid
 from sandmeshd.drivers.bubblewrap.identity import UidLeases, release
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, SpawnKind, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, SpawnKind, request_spawn, sandbox_body
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.processes import end, to_the_end
@@ -168,7 +168,8 @@ class Spares:
             with closing(self._leases.lease()) as lease:
                 make_folder(folder, lease)
                 group = self._groups.make(folder, recipe.limits)
-                spawn = request_spawn(HostPlace(folder, group, lease), recipe.mounts, zygote)
+                place = HostPlace(folder, group, lease)
+                spawn = request_spawn(place, sandbox_body(place, recipe.mounts), zygote)
             async with asyncio.timeout(self._settings.start_timeout):
                 await spawn.prepare()
         except BaseException:

@@ -1,0 +1,115 @@
+"""What a sandbox whose root is an image is made of, however it is started."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandmeshd.drivers.bubblewrap.arguments import SOCKETS, Mounts
+from sandmeshd.drivers.bubblewrap.exec_start import Plan
+from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange
+from sandmeshd.drivers.node.agent_config import AGENT, MCP, USER, WORKSPACE
+from sandmeshd.drivers.node.records import Folder
+
+Binds = list[tuple[str, str, bool]]
+"""Directories of the host: source, place inside, and whether it can be written."""
+CHANGES: Final = f"{SOCKETS}/changes"
+"""Where the agent, and no user code, sees what was changed of the image."""
+ETC: Final = {"hosts": f"127.0.0.1 localhost {USER}\n::1 localhost\n", "hostname": f"{USER}\n", "resolv.conf": ""}
+"""What images get below /etc where they lack it."""
+_TEMPORARY: Final = (("/tmp", "1777"),)  # noqa: S108 - inside
+
+
+@dataclass(frozen=True)
+class ImageRoot:
+    """The image of one sandbox, and whose it is."""
+
+    layers: tuple[Path, ...]
+    """Lowest first."""
+    user: str
+    """What the image's USER says."""
+    root: bool | None
+    """Whether user code is to be root; None: as `user` says."""
+    working_directory: str
+    hold: int
+    """The lock that keeps the layers, which the sandbox's processes hold from its start on."""
+
+
+@dataclass(frozen=True)
+class ImagePlan(Plan):
+    """One sandbox to be started, whose root is an image."""
+
+    root: ImageRoot | None = None
+
+    @property
+    def image(self) -> ImageRoot:
+        """The image.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if self.root is None:
+            raise ValueError("the plan has no image")
+        return self.root
+
+
+def make_folder(folder: Folder, ids: IdRange) -> None:
+    """Make a sandbox's directories on the host, which its root owns; an ordinary user's it takes over itself.
+
+    The directory of the socket stays that user's, and is open to all who can pass the mesh's own.
+    """
+    folder.root.mkdir()
+    folder.root.chmod(0o711)
+    is_root = os.geteuid() == 0
+    for inner, mode in ((folder.workspace, 0o700), (folder.changes, 0o700), (folder.sockets, 0o777)):
+        inner.mkdir(exist_ok=True)
+        inner.chmod(0o700 if is_root else mode)
+        if is_root:
+            os.chown(inner, ids.first, ids.first)
+
+
+def describe_root(
+    plan: ImagePlan, maps: dict[str, list[list[int]]], binds: Binds, scratch_bytes: int
+) -> dict[str, object]:
+    """Return what `sandmeshd.agent.boot.image` makes a root of; `binds` are those of its Python."""
+    mounts, folder, root = plan.mounts, plan.folder, plan.image
+    binds = [*binds, *agent_binds(mounts), *((str(path), place, False) for path, place in mounts.data)]
+    binds.append((str(folder.sockets), SOCKETS, True))
+    if not mounts.disk_bytes:
+        binds.append((str(folder.workspace), WORKSPACE, True))
+    return {
+        "layers": [str(path) for path in root.layers],
+        "images": [],
+        "images_directory": "",
+        "caches": [],
+        "map_layers": os.geteuid() == 0,
+        "maps": maps,
+        "binds": binds,
+        "memory": [*_TEMPORARY, *((path, "0755") for path in mounts.scratch)],
+        "scratch": min(mounts.scratch_bytes or scratch_bytes, scratch_bytes),
+        "disk": str(folder.changes),
+        "disk_bytes": mounts.disk_bytes,
+        "workspace": WORKSPACE,
+        "changes": CHANGES,
+        "working_directory": root.working_directory,
+        "etc": ETC,
+        "host_name": USER,
+        "low_ports": True,
+    }
+
+
+def agent_binds(mounts: Mounts) -> Binds:
+    """Return what shows the agent's code."""
+    return [(str(mounts.agent), AGENT, False), (str(mounts.mcp), MCP, False)]
+
+
+def describe_entry(plan: ImagePlan) -> dict[str, object]:
+    """Return what `sandmeshd.agent.boot.image.entry` finds user code's account by."""
+    return {
+        "user": plan.image.user,
+        "root": plan.image.root,
+        "owned": [SOCKETS, WORKSPACE] if os.geteuid() == 0 else [WORKSPACE],
+        "processes": plan.config.max_processes,
+    }
