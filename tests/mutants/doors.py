@@ -60,6 +60,20 @@ DOORS = (
         f"{_CONSOLE}::test_a_link_is_used_once",
     ),
     Mutant(
+        "webhooks go to public addresses only",
+        f"{_DOORS}/webhooks/endpoint.py",
+        "        self._check_literal()\n",
+        "",
+        "tests/mesh/webhooks/test_webhooks.py::test_inward_addresses_are_refused_as_in_sandboxes",
+    ),
+    Mutant(
+        "a webhook's signature has its time",
+        "sdk/sandmesh/mesh/webhooks.py",
+        " and abs(time.time() - int(moment)) <= tolerance",
+        "",
+        "tests/unit/facades/webhooks/test_webhook_parts.py::test_a_request_without_a_time_of_these_minutes_is_refused",
+    ),
+    Mutant(
         "no sandbox gets a session of the console",
         "services/sandmeshd/gateway/ports/headers.py",
         "    _drop_console(headers)\n",

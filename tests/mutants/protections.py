@@ -46,7 +46,7 @@ _GRANTS = (
     ),
     Mutant(
         "a cloud's metadata is not public",
-        f"{_EGRESS}/addresses.py",
+        "services/sandmeshd/contracts/public_addresses.py",
         '    "the metadata of a cloud": ("168.63.129.16/32",),\n',
         "",
         f"{_POLICY}::test_an_address_that_is_not_public_has_a_kind",

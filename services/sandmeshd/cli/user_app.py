@@ -24,6 +24,7 @@ class UserCommands(LazyGroup):
         Entry("token", f"{CLI}.sandboxes.tokens", "Manage the tokens that clients authenticate with.", MESH),
         Entry("audit", f"{CLI}.sandboxes.audit", "Print who changed what, and who was refused.", MESH),
         Entry("quota", QUOTAS, "Manage the quotas of projects and users.", MESH),
+        Entry("webhook", f"{CLI}.sandboxes.webhooks", "Send events of a mesh to HTTP endpoints.", MESH),
         Entry("usage", f"{CLI}.sandboxes.usage", "Print what projects and sandboxes had.", MESH),
         Entry("secret", f"{CLI}.sandboxes.secrets", "Manage secrets, which sandboxes use without having them.", MESH),
         Entry(

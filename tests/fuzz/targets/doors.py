@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import InvalidArgument, Unauthenticated
 from sandmesh.events import ContentBlock
+from sandmesh.mesh.webhooks import new_secret, sign, verify
 from sandmesh.shared.numbers import decimal
 from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.facades.answers import RequestError
@@ -137,6 +140,28 @@ def _console(data: bytes) -> str:
     return "ok"
 
 
+def _webhook(data: bytes) -> str:
+    """Check a request that nobody signed, and one that was signed with anything as its body."""
+    secret, moment = new_secret(), int(time.time())
+    words = data.decode(errors="replace")
+    try:
+        verify(secret, {"webhook-id": words, "webhook-timestamp": words, "webhook-signature": words}, data)
+    except Unauthenticated:
+        pass
+    else:
+        raise Fault("a request without a signature was taken")
+    shown = {
+        "webhook-id": words,
+        "webhook-timestamp": str(moment),
+        "webhook-signature": sign(secret, words, moment, data),
+    }
+    try:
+        verify(secret, shown, data)
+    except InvalidArgument:
+        return "not an event"
+    return "ok"
+
+
 def _result(data: bytes) -> None:
     try:
         result_of(data, "it failed")
@@ -179,5 +204,6 @@ TARGETS: Final = (
         ),
     ),
     Target("sizes and blocks of the console", _body, simple(_console)),
+    Target("requests to receivers of webhooks", _body, simple(_webhook)),
     Target("numbers", lambda random: random.choice((*_DIGITS, text(random))).encode(errors="replace"), simple(_number)),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from sandmesh.shared.hosts import WEB_PORTS, NamedHost, is_address, read_host
-from sandmeshd.drivers.egress.addresses import is_never_reached, is_of_network, kind_of
+from sandmeshd.contracts.public_addresses import is_never_reached, is_of_network, kind_of
 
 
 class Reach(IntEnum):

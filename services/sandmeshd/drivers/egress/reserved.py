@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 
 from sandmesh.shared.hosts import NamedHost, is_address
-from sandmeshd.drivers.egress.addresses import is_own
+from sandmeshd.contracts.public_addresses import is_own
 from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.runtime.listeners import Address, Listeners

@@ -6,7 +6,7 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.shared.hosts import plain_host
-from sandmeshd.drivers.egress.addresses import kind_of
+from sandmeshd.contracts.public_addresses import kind_of
 from sandmeshd.drivers.egress.grants import describe, policy_of
 from sandmeshd.drivers.egress.packages import package_variables
 from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget, Policy, Reach

@@ -1,0 +1,1 @@
+"""Webhooks: events of a mesh, sent to HTTP endpoints by a client of the mesh."""

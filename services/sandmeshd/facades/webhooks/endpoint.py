@@ -1,0 +1,147 @@
+"""One delivery: an event in CloudEvents' form, signed, posted to an address that may be reached.
+
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from sandmesh.mesh import SandboxEvent
+from sandmesh.mesh.webhooks import sign
+from sandmeshd.contracts.public_addresses import is_never_reached, kind_of
+from sandmeshd.facades.webhooks.hooks import Hook
+
+SECONDS: Final = 15
+"""How long an endpoint has for its answer."""
+SOURCE: Final = "/sandmesh"
+TYPE: Final = "sandmesh.sandbox"
+_GONE: Final = 410
+
+
+class EndpointGone(Exception):
+    """The endpoint answered that it wants no more events."""
+
+
+class DeliveryError(Exception):
+    """A delivery failed; the message says how."""
+
+
+def cloud_event(event: SandboxEvent, template: str) -> dict[str, Any]:
+    """Return an event in CloudEvents' JSON format."""
+    fields = event.to_json()
+    data = {"kind": event.kind, "reason": event.reason, "actor": event.actor, "sandbox_id": event.sandbox_id}
+    data |= {"template": template, "user_id": event.user_id, "session_key": event.session_key}
+    data |= {"project": fields.get("project", ""), "fault": event.fault or ""}
+    return {
+        "specversion": "1.0",
+        "id": f"{event.event_id}/{event.sandbox_id}",
+        "source": SOURCE,
+        "type": f"{TYPE}.{event.kind}",
+        "subject": event.sandbox_id,
+        "time": event.time.isoformat().replace("+00:00", "Z"),
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the events of a webhook go."""
+
+    hook: Hook
+    http: aiohttp.ClientSession
+
+    async def post(self, event: dict[str, Any]) -> None:
+        """Post an event.
+
+        Raises:
+            DeliveryError: It was not accepted with a status of 2xx within the time; redirects are not followed.
+            EndpointGone: The status is 410.
+        """
+        body, moment = json.dumps(event, ensure_ascii=False).encode(errors="replace"), int(time.time())
+        headers = {
+            "Content-Type": "application/cloudevents+json; charset=utf-8",
+            "webhook-id": event["id"],
+            "webhook-timestamp": str(moment),
+            "webhook-signature": sign(self.hook.secret, event["id"], moment, body),
+            "User-Agent": "sandmesh-webhooks",
+        }
+        self._check_literal()
+        try:
+            request = self.http.post(self.hook.url, data=body, headers=headers, allow_redirects=False)
+            async with request as response:
+                status = response.status
+        except TimeoutError:
+            raise DeliveryError(f"no answer within {SECONDS} seconds") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise DeliveryError(str(error) or type(error).__name__) from None
+        if status == _GONE:
+            raise EndpointGone
+        if not 200 <= status < 300:
+            raise DeliveryError(f"status {status}")
+
+    def _check_literal(self) -> None:
+        host = urlsplit(self.hook.url).hostname or ""
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return  # A name: its addresses are checked where it is resolved.
+        check_address(host, self.hook.inward)
+
+
+def check_address(address: str, inward: bool) -> None:
+    """Refuse an address that is not public, as the network of a sandbox does.
+
+    Raises:
+        DeliveryError: It is not public and the webhook is not allowed to use such, or it is no host's.
+    """
+    kind = kind_of(address)
+    if kind and (not inward or is_never_reached(address)):
+        fix = "" if inward else ": where it may be used, add the webhook with --inward"
+        raise DeliveryError(f"{address} is not a public address ({kind}){fix}")
+
+
+class _Resolver(AbstractResolver):
+    """Resolves names to addresses that may be used: what is connected to is what was checked."""
+
+    def __init__(self, inward: bool) -> None:
+        self._inward = inward
+        self._resolver = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        for one in found:
+            try:
+                check_address(one["host"], self._inward)
+            except DeliveryError as error:
+                raise PermissionError(errno.EACCES, str(error)) from None
+        return found
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+@asynccontextmanager
+async def open_endpoint(hook: Hook) -> AsyncGenerator[Endpoint]:
+    """Open the endpoint of a webhook until the block ends; proxies of the environment are not used."""
+    connector = aiohttp.TCPConnector(resolver=_Resolver(hook.inward), family=socket.AF_UNSPEC, use_dns_cache=False)
+    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+    ) as http:
+        yield Endpoint(hook, http)

@@ -1,0 +1,1 @@
+"""Webhooks, with receivers that fail and end."""

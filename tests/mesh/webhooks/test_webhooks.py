@@ -1,0 +1,194 @@
+"""Webhooks as an operator has them: the commands, a receiver that fails and is killed, and what happens then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandmesh import BaseSandboxAsync
+from sandmesh.mesh import MeshAsync, webhooks
+from sandmeshd.mesh import Mesh
+from tests.environments import environment_of
+
+pytestmark = pytest.mark.timeout(300)
+
+RECEIVER = Path(__file__).with_name("receiver.py")
+REFERENCE = """
+import json, sys
+from standardwebhooks.webhooks import Webhook
+for line in open(sys.argv[2]):
+    request = json.loads(line)
+    Webhook(sys.argv[1]).verify(request["body"], {name.lower(): value for name, value in request["headers"].items()})
+print("verified")
+"""
+
+
+class Operator:
+    """An operator's commands, for webhooks in one folder."""
+
+    def __init__(self, mesh: Mesh, folder: Path) -> None:
+        self.address = mesh.addresses[0]
+        self.folder = folder
+
+    def _command(self, *words: str) -> list[str]:
+        options = ["--folder", str(self.folder / "hooks")]
+        options += ["--base-url", self.address] if words[0] in ("add", "run") else []
+        return [sys.executable, "-m", "sandmeshd.cli.user", "webhook", *words, *options]
+
+    async def do(self, *words: str, status: int = 0) -> str:
+        """Run a command; return its output."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        output = (await process.communicate())[0].decode()
+        assert process.returncode == status, output
+        return output.strip()
+
+    async def listed(self) -> dict[str, Any]:
+        """Return the only webhook."""
+        found: list[dict[str, Any]] = json.loads(await self.do("ls", "-o", "json"))
+        assert len(found) == 1
+        return found[0]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[asyncio.subprocess.Process]:
+        """Run `webhook run`; the block's end kills it."""
+        process = await asyncio.create_subprocess_exec(*self._command("run"), stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            assert await process.stdout.readline()
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    @asynccontextmanager
+    async def receiving(self, port: int = 0, parts: int = 1) -> AsyncGenerator[int]:
+        """Run a receiver that accepts one of so many requests; yield its port."""
+        command = [sys.executable, str(RECEIVER), str(port), str(self.folder / "requests"), str(parts)]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            assert process.stdout is not None
+            yield int(await process.stdout.readline())
+        finally:
+            process.kill()
+            await process.wait()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what was received, in order."""
+        path = self.folder / "requests"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(json.loads(line)["body"]) for line in lines]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition of what was received holds."""
+        async with asyncio.timeout(120):
+            while not condition():  # noqa: ASYNC110 - another process writes the file
+                await asyncio.sleep(0.1)
+
+
+async def live(address: str) -> str:
+    """Create a sandbox, use and end it; return its id."""
+    async with BaseSandboxAsync(base_url=address) as box:
+        assert (await box.run_ipython_cell("6 * 7")).text.strip() == "42"
+        await box.renew(600)
+        return box.sandbox_id
+
+
+@pytest.fixture
+def operator(mesh: Mesh, tmp_path: Path) -> Operator:
+    """Return an operator of a mesh."""
+    return Operator(mesh, tmp_path)
+
+
+async def test_every_event_arrives_in_order_whatever_ends_meanwhile(operator: Operator) -> None:
+    async with operator.receiving(parts=2) as port:
+        secret = (await operator.do("add", "all", f"http://127.0.0.1:{port}/", "--inward")).splitlines()[0]
+        async with operator.running():
+            boxes = list(await asyncio.gather(*(live(operator.address) for _ in range(6))))
+            await operator.until(lambda: len(operator.events()) >= 3)
+    # Both were killed, and sandboxes come and go while neither runs.
+    boxes.append(await live(operator.address))
+    async with MeshAsync(operator.address) as client:
+        while True:
+            expected = [event.event_id for event in await client.events.list(limit=1000)]
+            ends = [event for event in await client.events.list(limit=1000) if event.kind == "deleted"]
+            if len(ends) >= len(boxes):
+                break
+    async with operator.receiving(port, parts=2), operator.running():
+        await operator.until(lambda: {event["id"].partition("/")[0] for event in operator.events()} >= set(expected))
+    first: dict[str, list[str]] = {}
+    for event in operator.events():
+        seen = first.setdefault(event["subject"], [])
+        if event["id"] not in seen:
+            seen.append(event["id"])
+    order = {event_id: number for number, event_id in enumerate(expected)}
+    for ids in first.values():
+        numbers = [order[one.partition("/")[0]] for one in ids if one.partition("/")[0] in order]
+        assert numbers == sorted(numbers)
+    assert set(boxes) <= first.keys()
+    found = await operator.listed()
+    assert found["failures"] > 0
+    assert (found["dead"], found["gaps"]) == (0, 0)
+    assert "secret" not in found
+    request = json.loads((operator.folder / "requests").read_text().splitlines()[0])
+    event = webhooks.verify(secret, request["headers"], request["body"].encode())
+    assert event["specversion"] == "1.0"
+    python = await asyncio.to_thread(environment_of, "standardwebhooks==1.1.0", with_own=False)
+    command = [str(python), "-c", REFERENCE, secret, str(operator.folder / "requests")]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"verified\n"  # noqa: ASYNC221 - short
+
+
+async def test_what_no_receiver_takes_is_given_up_shown_and_counted(operator: Operator) -> None:
+    async with operator.receiving() as port:
+        pass
+    await operator.do("add", "down", f"http://127.0.0.1:{port}/", "--inward", "--give-up", "1s")
+    async with operator.running():
+        sandbox_id = await live(operator.address)
+        async with asyncio.timeout(60):
+            while (await operator.listed())["dead"] < 2:
+                pass
+    assert sandbox_id in await operator.do("dead", "down")
+    await operator.do("rm", "down")
+    assert json.loads(await operator.do("ls", "-o", "json")) == []
+    assert [path.name for path in (operator.folder / "hooks").iterdir()] == ["lock"]
+
+
+async def test_a_filter_lets_its_events_through_only(operator: Operator) -> None:
+    async with operator.receiving() as port:
+        url = f"http://127.0.0.1:{port}/"
+        await operator.do("add", "some", url, "--inward", "--template", "base", "--kind", "deleted")
+        async with operator.running():
+            async with BaseSandboxAsync(base_url=operator.address):
+                pass
+            await operator.until(lambda: bool(operator.events()))
+        await operator.do("add", "none", url, "--inward", "--project", "other")
+    assert {event["type"] for event in operator.events()} == {"sandmesh.sandbox.deleted"}
+
+
+async def test_the_test_says_what_the_endpoint_answers(operator: Operator) -> None:
+    async with operator.receiving() as port:
+        await operator.do("add", "mine", f"http://127.0.0.1:{port}/", "--inward")
+        assert await operator.do("test", "mine") == "accepted"
+    assert [event["type"] for event in operator.events()] == ["sandmesh.test"]
+    assert "Cannot connect" in await operator.do("test", "mine", status=1)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254", "10.0.0.1"])
+async def test_inward_addresses_are_refused_as_in_sandboxes(operator: Operator, host: str) -> None:
+    await operator.do("add", "inward", f"http://{host}:1/")
+    assert "is not a public address" in await operator.do("test", "inward", status=1)
+
+
+async def test_two_processes_do_not_send_the_same(operator: Operator) -> None:
+    async with operator.running():
+        assert "another `sandmesh webhook run`" in await operator.do("run", status=1)
