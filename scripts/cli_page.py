@@ -58,7 +58,7 @@ def walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(command, LazyCommand):
         command = command.load()
     below: dict[str, Any] = getattr(command, "commands", {})
-    if not below:
+    if not below or command.invoke_without_command:
         yield path, command
     for name, one in below.items():
         yield from walk(f"{path} {name}", one)

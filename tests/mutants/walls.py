@@ -112,6 +112,20 @@ WALLS = (
         "tests/unit/cli/test_output.py::test_control_characters_from_sandboxes_never_reach_the_terminal",
     ),
     Mutant(
+        "settings of an MCP client that changed meanwhile are not overwritten",
+        "services/sandmeshd/cli/mcp_clients/entries.py",
+        "    if read_settings(target) != before:",
+        "    if False:",
+        "tests/unit/cli/test_mcp_install.py::test_a_file_that_changed_meanwhile_is_left_as_it_is",
+    ),
+    Mutant(
+        "another program's entry in the settings of an MCP client is not replaced",
+        "services/sandmeshd/cli/mcp_clients/entries.py",
+        'return "sandmesh" in [',
+        'return True or "sandmesh" in [',
+        "tests/unit/cli/test_mcp_install.py::test_what_is_not_understood_or_of_another_program_is_refused",
+    ),
+    Mutant(
         "a tar stream with a broken header is refused",
         _TAR,
         "    except (tarfile.TarError, ValueError, OverflowError) as error:",

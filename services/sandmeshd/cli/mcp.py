@@ -15,6 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters
+from sandmeshd.cli.mcp_clients.commands import add_commands
 from sandmeshd.cli.packages import explain_package
 from sandmeshd.cli.run.sandbox_options import SandboxOptions
 from sandmeshd.cli.terminal.connection import ConnectionOptions, own_user
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 INSTALL = 'pip install "sandmesh[mcp]"'
 
-commands = typer.Typer(rich_markup_mode=None)
+commands = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 service_commands = typer.Typer(rich_markup_mode=None)
 
 
@@ -68,20 +69,36 @@ class AdapterOptions:
     ] = "WARNING"
 
 
-@commands.command(context_settings=UNDERSCORES, epilog="Example: sandmesh mcp --type filesystem --network packages")
+@commands.callback(context_settings=UNDERSCORES, epilog="Example: sandmesh mcp --type filesystem --network packages")
 @grouped
 def mcp(
-    connection: ConnectionOptions, sandbox: SandboxOptions, adapter: AdapterOptions, timeout: Timeout = 3000
+    context: typer.Context,
+    connection: ConnectionOptions,
+    sandbox: SandboxOptions,
+    adapter: AdapterOptions,
+    timeout: Timeout = 3000,
 ) -> None:
     """Serve an MCP client over standard input and output: a sandbox's tools, and its files as resources.
 
     The sandbox is created at the first call and released with the client: see docs/mcp-adapter.md.
     """
+    if context.invoked_subcommand is not None:
+        return
     settings = adapter_settings(connection, sandbox, adapter, timeout)
     # Its libraries take a second to import, which help and completion need not wait for.
     from sandmeshd.facades.mcp.stdio import serve_stdio  # noqa: PLC0415
 
     run_command(serve_stdio(settings))
+
+
+def _check_options(options: list[str]) -> None:
+    """Refuse options that the adapter does not have, before they are in a client's settings."""
+    adapter = typer.Typer(rich_markup_mode=None)
+    adapter.command(context_settings=UNDERSCORES)(mcp)
+    typer.main.get_command(adapter).make_context("sandmesh mcp", [*options]).close()
+
+
+add_commands(commands, _check_options)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""`sandmesh mcp install` and `uninstall`: the entry of the adapter in the settings of MCP clients."""

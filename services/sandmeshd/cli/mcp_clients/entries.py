@@ -1,0 +1,116 @@
+"""The change of one entry in the settings of an MCP client, as text, and the file that gets it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+from sandmesh.errors import InvalidArgument
+from sandmeshd.cli.mcp_clients import json_text, toml_text
+from sandmeshd.cli.mcp_clients.places import Client
+
+
+def added(client: Client, text: str, name: str, entry: dict[str, object]) -> str:
+    """Return settings that have an entry by a name; one of sandmesh there is replaced.
+
+    Raises:
+        InvalidArgument: The text is not of the client's form, or the entry of that name is of another program.
+    """
+    before, servers = _servers(client, text)
+    if name in servers and not _is_own(servers[name]):
+        raise InvalidArgument(f"{name!r} is an entry of another program there: choose another name by --name")
+    new = (
+        toml_text.with_table(text, client.key, name, entry)
+        if client.toml
+        else json_text.with_member(text, (client.key, name), entry)
+    )
+    return _checked(client, new, {**before, client.key: {**servers, name: entry}})
+
+
+def removed(client: Client, text: str, name: str) -> str:
+    """Return settings without the entry of a name; the same text if there is none.
+
+    Raises:
+        InvalidArgument: The text is not of the client's form, or the entry is of another program.
+    """
+    before, servers = _servers(client, text)
+    if name not in servers:
+        return text
+    if not _is_own(servers[name]):
+        raise InvalidArgument(f"{name!r} is an entry of another program there: sandmesh's has another name (--name)")
+    new = (
+        toml_text.without_table(text, client.key, name)
+        if client.toml
+        else json_text.without_member(text, (client.key, name))
+    )
+    return _checked(client, new, {**before, client.key: {key: servers[key] for key in servers if key != name}})
+
+
+def read_settings(path: Path) -> str:
+    """Return the text of a settings file; an empty one if there is no file.
+
+    Raises:
+        InvalidArgument: It cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidArgument(f"{path} is left as it is: {reason}", {"file": str(path)}) from None
+
+
+def write_settings(path: Path, before: str, after: str) -> None:
+    """Replace a settings file whole, with its permissions; a new one is only its user's.
+
+    Raises:
+        InvalidArgument: It has changed since it was read, or cannot be written.
+    """
+    # A link stays one, and what it leads to is changed.
+    target = path.resolve()
+    if read_settings(target) != before:
+        raise InvalidArgument(f"{path} has changed meanwhile, and is left as it is: try again", {"file": str(path)})
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+        descriptor, made = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                file.write(after.encode())
+            Path(made).replace(target)
+        except BaseException:
+            Path(made).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be written: {error.strerror}", {"file": str(path)}) from None
+
+
+def _servers(client: Client, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    settings = toml_text.read(text) if client.toml else json_text.read(text)
+    servers: object = settings.get(client.key, {})
+    if not isinstance(servers, dict):
+        raise InvalidArgument(f"its {client.key} is not an object of servers")
+    return settings, cast("dict[str, Any]", servers)
+
+
+def _is_own(entry: object) -> bool:
+    """Return whether an entry runs sandmesh, by itself or by another program such as uvx."""
+    if not isinstance(entry, dict):
+        return False
+    fields = cast("dict[str, object]", entry)
+    arguments = fields.get("args")
+    words = [fields.get("command"), *(cast("list[object]", arguments) if isinstance(arguments, list) else [])]
+    return "sandmesh" in [Path(word).name for word in words if isinstance(word, str)]
+
+
+def _checked(client: Client, text: str, wanted: dict[str, Any]) -> str:
+    """Return the text if it says what it should, so that no setting is ever lost by a mistake of this program."""
+    found = toml_text.read(text) if client.toml else json_text.read(text)
+    # An object that is empty without the entry may be left out.
+    if {**found, client.key: found.get(client.key, {})} != wanted:
+        raise InvalidArgument("it is written in a way that sandmesh cannot change safely: change it by hand")
+    return text
