@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import json
 import ssl
@@ -248,6 +249,16 @@ async def test_a_command_that_takes_too_long_is_killed(world: World, ada: str) -
     assert events[-1]["error"]["code"] == "deadline_exceeded"
     _, listed = await world.send("POST", "/process.Process/List", made, json={})
     assert listed == {"processes": []}
+
+
+async def test_a_command_that_begins_with_setsid_has_its_output_and_exit_code(world: World, ada: str) -> None:
+    made = inside(await world.create(ada))
+    script = "setsid sh -c 'sleep 0.2; echo of a session; exit 3'"
+    message = envelope({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", script]}})
+    async with world.http.post(f"{world.url}/process.Process/Start", headers=made | STREAM, data=message) as response:
+        events = [one["event"] for one in envelopes(await response.read())[:-1]]
+    written = b"".join(base64.b64decode(one["data"]["stdout"]) for one in events if "data" in one)
+    assert (written, events[-1]["end"]["exitCode"]) == (b"of a session\n", 3)
 
 
 async def test_a_killed_sandbox_breaks_its_streams_and_is_not_found_from_then_on(world: World, ada: str) -> None:

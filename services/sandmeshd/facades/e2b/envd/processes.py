@@ -129,10 +129,22 @@ async def _start(guest: Guest, request: web.Request, found: dict[str, Any]) -> R
         options["timeout"] = seconds
     if pty:
         options["pty"] = _size(pty)
-    started = await guest.box.processes.start([config.cmd, *config.args], **options)
+    started = await guest.box.processes.start(_command(config), **options)
     if not pty and found.get("stdin") is False:
         await started.close_stdin()
     return Running(started, await _pid(started, config), config, terminal=bool(pty))
+
+
+def _command(config: ProcessConfig) -> list[str]:
+    """Return what is started: a script that begins with setsid is not replaced by it.
+
+    Each process leads a process group here, and setsid(1) returns immediately where its caller does: its program would
+    have no output and no exit code. As a child of the shell it leads none.
+    """
+    *options, script = config.args or [""]
+    if options[-1:] == ["-c"] and script.startswith("setsid "):
+        return [config.cmd, *options, f"{script}\nexit"]
+    return [config.cmd, *config.args]
 
 
 def environment(guest: Guest, config: ProcessConfig) -> dict[str, str]:
