@@ -38,11 +38,11 @@ def _row(owner: str, calls: list[tuple[str, str]]) -> str:
     return f"| {owner} | {' | '.join(cells)} |"
 
 
-def replaced(page: str, text: str) -> str:
-    """Return a page with another table between its marks.
+def replaced(page: str, text: str, begin: str = BEGIN) -> str:
+    """Return a page with another table between its marks, of which the first is `begin`.
 
     Raises:
         ValueError: The page has no marks.
     """
-    first, last = page.index(BEGIN) + len(BEGIN), page.index(END)
+    first, last = page.index(begin) + len(begin), page.index(END)
     return f"{page[:first]}\n{text}\n{page[last:]}"

@@ -64,12 +64,21 @@ def with_sdk(tmp_path: Path, **more: str) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'sdk'}", **more}
 
 
+def _uv(env: Path, pip: list[str]) -> list[str]:
+    """Return the command that installs by uv, or pip's where uv cannot be installed."""
+    done = subprocess.run([*pip, "uv==0.13.9"], capture_output=True, check=False, timeout=SECONDS)
+    uv = env / "bin" / "uv"
+    return pip if done.returncode else [str(uv), "pip", "install", "--quiet", "--python", str(env / "bin" / "python")]
+
+
 def _make(env: Path, python: str, requirements: list[str], alone: Sequence[str]) -> None:
     said = ""
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         shutil.rmtree(env, ignore_errors=True)
         subprocess.run([python, "-m", "venv", str(env)], check=True)
-        pip = [str(env / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        own = [str(env / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        # uv takes a ninth of pip's time for 108 packages, but does not read its settings, which may name another index.
+        pip = own if attempt else _uv(env, own)
         commands = [[*pip, *requirements], *([[*pip, "--no-deps", *alone]] if alone else [])]
         ended = [subprocess.run(one, capture_output=True, text=True, check=False, timeout=SECONDS) for one in commands]
         if not any(done.returncode for done in ended):

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {name: (ROOT / name).read_text() for name in ("README.md", "docs/quickstart.md", "docs/frameworks.md")}
-SHOWN = {name: re.findall(r"```python\n# (examples/[\w/]+\.py)\n(.*?)```", PAGES[name], re.DOTALL) for name in PAGES}
+INTEGRATIONS = [f"docs/integrations/{path.name}" for path in sorted((ROOT / "docs" / "integrations").glob("*.md"))]
+SHOWING = ["README.md", "docs/quickstart.md", "docs/frameworks.md", *INTEGRATIONS]
+PAGES = {name: (ROOT / name).read_text() for name in SHOWING if name != "docs/integrations/README.md"}
+PROGRAM = re.compile(r"```(?:python|js)\n(?:#|//) (examples/[\w/]+\.(?:py|mjs))\n(.*?)```", re.DOTALL)
+SHOWN = {name: PROGRAM.findall(PAGES[name]) for name in PAGES}
 BLOCKS = [block for blocks in SHOWN.values() for block in blocks]
 INDEX = (ROOT / "docs" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_python_block_names_its_file(name: str) -> None:
-    assert PAGES[name].count("```python") == len(SHOWN[name]) > 0
+def test_every_program_of_a_page_names_its_file(name: str) -> None:
+    assert len(re.findall("```(?:python|js)\n", PAGES[name])) == len(SHOWN[name]) > 0
 
 
 @pytest.mark.parametrize(("name", "shown"), BLOCKS)
@@ -30,7 +33,8 @@ def test_the_index_lists_every_page(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    "name",
+    ["README.md", "CONTRIBUTING.md", *INTEGRATIONS, *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))],
 )
 def test_every_link_leads_to_a_file(name: str) -> None:
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / name).read_text(), flags=re.DOTALL)

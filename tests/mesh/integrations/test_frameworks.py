@@ -1,0 +1,50 @@
+"""Frameworks for agents, as they are published, on a mesh: each runs an agent whose model is a script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandmesh import MeshAsync
+from tests.mesh.doors.e2b.e2b_world import World, open_world
+from tests.mesh.integrations.framework_programs import PROGRAMS, Program, node_packages, run_program
+from tests.mesh.integrations.scripted_model import scripted_model
+from tests.unit.store.waiting import until
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+
+# The programs of examples/frameworks and of smolagents have their own tests.
+HERE = [program for program in PROGRAMS if program.file.startswith("integrations/")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world() -> AsyncGenerator[World]:
+    """Run one mesh for all programs."""
+    async with open_world() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install Node's packages."""
+    return node_packages(tmp_path_factory.mktemp("frameworks") / "node")
+
+
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("program", HERE, ids=[Path(program.file).stem for program in HERE])
+async def test_an_agent_of_a_framework_answers_with_what_a_sandbox_computed(
+    world: World, node: Path, program: Program
+) -> None:
+    async with scripted_model(tool=program.tool, arguments=program.arguments) as model:
+        assert program.answer in await run_program(program, world, model, node)
+    # ComputeSDK has no model.
+    assert len(model.requests) == (0 if program.framework == "ComputeSDK" else 2)
+    async with MeshAsync(world.mesh.addresses[0]) as client:
+
+        async def is_nothing_left() -> bool:
+            return not [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use]
+
+        await until(is_nothing_left, 30)
