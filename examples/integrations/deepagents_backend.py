@@ -10,8 +10,8 @@ with Sandbox.create() as sandbox:
     backend = E2BSandbox(sandbox=sandbox)
     agent = create_deep_agent(model, backend=backend)
     state = agent.invoke({"messages": [{"role": "user", "content": "How many primes are below 10,000?"}]})
-    assert backend.upload_files([("/home/user/numbers.txt", b"1\n2\n")])[0].error is None
-    assert backend.execute("wc -l < numbers.txt").output.strip() == "2"
-    assert backend.download_files(["/home/user/numbers.txt"])[0].content == b"1\n2\n"
-    assert backend.grep("2", "/home/user").matches[0]["path"] == "/home/user/numbers.txt"
+    assert backend.upload_files([("/tmp/numbers.txt", b"1\n2\n")])[0].error is None
+    assert backend.execute("wc -l < /tmp/numbers.txt").output.strip() == "2"
+    assert backend.download_files(["/tmp/numbers.txt"])[0].content == b"1\n2\n"
+    assert backend.grep("2", "/tmp").matches[0]["path"] == "/tmp/numbers.txt"
 print(state["messages"][-1].content)

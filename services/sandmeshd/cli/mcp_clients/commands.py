@@ -15,7 +15,7 @@ import typer
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.mcp_clients import entries
-from sandmeshd.cli.mcp_clients.places import CLIENTS, Client, settings_path
+from sandmeshd.cli.mcp_clients.places import CLIENTS, McpHost, settings_path
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Format, Output
 from sandmeshd.cli.terminal.output import print_json
@@ -68,7 +68,7 @@ def add_commands(app: typer.Typer, check: Callable[[list[str]], None]) -> None:
         _change(chosen, change, output, lambda text: entries.removed(chosen, text, change.name))
 
 
-def _client(name: str) -> Client:
+def _client(name: str) -> McpHost:
     if name not in CLIENTS:
         raise typer.BadParameter(f"{name!r} is not a client that sandmesh knows: one of {', '.join(CLIENTS)}")
     return CLIENTS[name]
@@ -80,7 +80,7 @@ def _program() -> str:
     return str(own) if own.exists() else shutil.which("sandmesh") or "sandmesh"
 
 
-def _change(client: Client, options: ChangeOptions, output: Format, edit: Callable[[str], str]) -> None:
+def _change(client: McpHost, options: ChangeOptions, output: Format, edit: Callable[[str], str]) -> None:
     """Show what an edit changes in a client's settings, and write them."""
     path = options.file or settings_path(client, os.environ)
     before = entries.read_settings(path)

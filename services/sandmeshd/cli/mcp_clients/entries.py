@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.mcp_clients import json_text, toml_text
-from sandmeshd.cli.mcp_clients.places import Client
+from sandmeshd.cli.mcp_clients.places import McpHost
 
 
-def added(client: Client, text: str, name: str, entry: dict[str, object]) -> str:
+def added(client: McpHost, text: str, name: str, entry: dict[str, object]) -> str:
     """Return settings that have an entry by a name; one of sandmesh there is replaced.
 
     Raises:
@@ -29,7 +29,7 @@ def added(client: Client, text: str, name: str, entry: dict[str, object]) -> str
     return _checked(client, new, {**before, client.key: {**servers, name: entry}})
 
 
-def removed(client: Client, text: str, name: str) -> str:
+def removed(client: McpHost, text: str, name: str) -> str:
     """Return settings without the entry of a name; the same text if there is none.
 
     Raises:
@@ -89,7 +89,7 @@ def write_settings(path: Path, before: str, after: str) -> None:
         raise InvalidArgument(f"{path} cannot be written: {error.strerror}", {"file": str(path)}) from None
 
 
-def _servers(client: Client, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _servers(client: McpHost, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     settings = toml_text.read(text) if client.toml else json_text.read(text)
     servers: object = settings.get(client.key, {})
     if not isinstance(servers, dict):
@@ -107,7 +107,7 @@ def _is_own(entry: object) -> bool:
     return "sandmesh" in [Path(word).name for word in words if isinstance(word, str)]
 
 
-def _checked(client: Client, text: str, wanted: dict[str, Any]) -> str:
+def _checked(client: McpHost, text: str, wanted: dict[str, Any]) -> str:
     """Return the text if it says what it should, so that no setting is ever lost by a mistake of this program."""
     found = toml_text.read(text) if client.toml else json_text.read(text)
     # An object that is empty without the entry may be left out.

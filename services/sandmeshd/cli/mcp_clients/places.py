@@ -10,8 +10,8 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class Client:
-    """An MCP client: its name, the key of its servers, and what an entry says besides command and arguments."""
+class McpHost:
+    """A program with an MCP client: its name, the key of its servers, and what an entry has besides its command."""
 
     name: str
     title: str
@@ -27,17 +27,17 @@ class Client:
 CLIENTS: Final = {
     client.name: client
     for client in (
-        Client(name="claude-desktop", title="Claude Desktop"),
-        Client(name="claude-code", title="Claude Code", extra=(("type", "stdio"),)),
-        Client(name="cursor", title="Cursor"),
-        Client(name="vscode", title="VS Code", key="servers", extra=(("type", "stdio"),)),
-        Client(name="codex", title="Codex", key="mcp_servers", toml=True),
-        Client(name="gemini", title="Gemini CLI"),
+        McpHost(name="claude-desktop", title="Claude Desktop"),
+        McpHost(name="claude-code", title="Claude Code", extra=(("type", "stdio"),)),
+        McpHost(name="cursor", title="Cursor"),
+        McpHost(name="vscode", title="VS Code", key="servers", extra=(("type", "stdio"),)),
+        McpHost(name="codex", title="Codex", key="mcp_servers", toml=True),
+        McpHost(name="gemini", title="Gemini CLI"),
     )
 }
 
 
-def settings_path(client: Client, environment: Mapping[str, str], platform: str = sys.platform) -> Path:
+def settings_path(client: McpHost, environment: Mapping[str, str], platform: str = sys.platform) -> Path:
     """Return the file with a client's settings of this user, whether it exists or not."""
     home = Path(environment.get("HOME") or Path.home())
     programs = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
