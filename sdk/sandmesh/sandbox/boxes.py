@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from sandmesh._calls.call import MAX_ARGUMENTS, Order, too_large
 from sandmesh._client.messages import check_options, read_name, read_seconds, write_batch, write_spec
@@ -31,7 +32,7 @@ from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.api import FilesAsync
-    from sandmesh.sandbox.kernels import KernelsAsync
+    from sandmesh.sandbox.kernels import Forks, KernelsAsync
     from sandmesh.sandbox.network import NetworkAsync, SandboxSecretsAsync
     from sandmesh.sandbox.processes import ProcessesAsync
     from sandmesh.sandbox.screen.browser import BrowserAsync
@@ -88,6 +89,30 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
         super().__init__(template, config)
         self.session: BoxSession | None = None
         """Its session, where `SandboxService.connect` returned it: its ids, and whether the sandbox is new."""
+
+    async def fork(self, count: int = 1, timeout: float = 120) -> Forks[Self]:
+        """Fork the sandbox into others with a copy of its workspace and home, each an open box of this class.
+
+        Each is created as this one was, with a lease, tokens and network of its own, and is released when it is closed.
+        Processes and kernels are not copied: `not_copied` of the list names them; `kernels.fork` copies a kernel
+        within the sandbox. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says
+        why.
+
+        Raises:
+            CapabilityMissing: Its driver takes no snapshots.
+            WrongState: It is paused, or its workspace is a directory of the host.
+            SandmeshError: There is none; nothing is left behind.
+        """
+        with fork_lock:
+            from sandmesh.sandbox.session.forks import fork  # noqa: PLC0415 - see above
+
+        return await fork(self, self._config, self._attached().record, count, timeout)
+
+    def copied(self, config: BoxConfig) -> Self:
+        """Return a box of this class that is not started, with another configuration."""
+        other = copy.copy(self)
+        vars(other).update(_config=config, _attachment=None, _closed=False, session=None)
+        return other
 
     @property
     def kernels(self) -> KernelsAsync:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
@@ -30,6 +31,7 @@ from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.sync_api import Files
+    from sandmesh.sandbox.kernels import Forks
     from sandmesh.sandbox.mcp.connection import NotificationHandler, RequestHandler
     from sandmesh.sandbox.screen.browser import Browser
     from sandmesh.sandbox.screen.desktop import Desktop
@@ -115,6 +117,21 @@ class Sandbox(Lifecycle):
     def sandbox_type(self) -> str:
         """The sandbox's type; for a box that attaches by id, the sandbox's template once the box is open."""
         return self.twin.sandbox_type
+
+    def fork(self, count: int = 1, timeout: float = 120) -> Forks[Self]:
+        """Fork the sandbox into others with a copy of its workspace and home, each an open box of this class.
+
+        Raises:
+            SandmeshError: As `SandboxAsync.fork`.
+        """
+        with fork_lock:
+            from sandmesh.sandbox.kernels import Forks  # noqa: PLC0415 - see above
+
+        twins = run("fork", self.twin.fork(count, timeout))
+        boxes = [copy.copy(self) for _ in twins]
+        for box, twin in zip(boxes, twins, strict=True):
+            box.twin = twin
+        return Forks(boxes, twins.error, twins.not_copied)
 
     @property
     def kernels(self) -> Kernels:

@@ -1,0 +1,108 @@
+"""Forks of a sandbox: sandboxes that begin with its files."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, WrongState
+from sandmesh.sandbox.boxes import SandboxAsync
+from sandmesh.sandbox.handle import BoxConfig
+from sandmesh.sandbox.kernels import Forks
+
+B = TypeVar("B", bound=SandboxAsync)
+
+MOST: Final = 100
+_CONCURRENCY: Final = 8
+
+
+async def fork(box: B, config: BoxConfig, record: sandbox_pb2.Sandbox, count: int, timeout: float) -> Forks[B]:
+    """Fork a sandbox into at most `count` others, each open.
+
+    Raises:
+        SandmeshError: There is none; nothing is left behind.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise InvalidArgument(f"count is {count!r}: it is a whole number from 1 to {MOST}", {"field": "count"})
+    spec = _spec(config, record)
+    not_copied = await _not_copied(box, spec)
+    snapshot = await box.snapshot()
+    spec.snapshot_id = snapshot.snapshot_id
+    try:
+        made, error = await _make(box, replace(config, sandbox_id=None, spec=spec), count, timeout)
+    finally:
+        await asyncio.shield(box.delete_snapshot(snapshot))
+    if not made and error is not None:
+        raise error
+    return Forks(made, error, not_copied)
+
+
+def _spec(config: BoxConfig, record: sandbox_pb2.Sandbox) -> sandbox_pb2.SandboxSpec:
+    """Return what a fork is to be: as the sandbox was requested, or as its record says where another box created it."""
+    spec = sandbox_pb2.SandboxSpec()
+    spec.CopyFrom(config.spec if config.sandbox_id is None else record.spec)
+    if spec.workspace_dir:
+        message = "the workspace is a directory of the host, which its forks would share: copy what they need instead"
+        raise WrongState(message, {"state": "SHARED"})
+    if config.sandbox_id is not None:
+        for variable, secret in spec.secrets.items():
+            spec.environment.pop(variable, None)
+            if not secret.name:
+                message = f"only the box that created the sandbox has the value of its secret {variable}: fork that one"
+                raise WrongState(message, {"state": "SECRET"})
+            secret.placeholder = secret.user_id = ""
+        spec.volumes_owner = ""
+    spec.browser_profile = ""
+    return spec
+
+
+async def _not_copied(box: SandboxAsync, spec: sandbox_pb2.SandboxSpec) -> list[str]:
+    """Return the names of what the sandbox has and its forks lack."""
+    names = [f"kernel {one.kernel_id}: its variables" for one in await box.kernels.list()]
+    names += [f"process {one.pid}: {one.command}" for one in await box.processes.list() if one.pid]
+    if spec.image:
+        names.append("changes of its root outside of workspace and home")
+    if spec.volumes:
+        names.append("volumes, which all of them share")
+    return names
+
+
+async def _make(box: B, config: BoxConfig, count: int, timeout: float) -> tuple[list[B], SandmeshError | None]:
+    slots = asyncio.Semaphore(_CONCURRENCY)
+
+    async def start(fork: B) -> None:
+        async with slots:
+            await fork.start()
+
+    forks = [box.copied(config) for _ in range(count)]
+    tasks = [asyncio.create_task(start(one)) for one in forks]
+    try:
+        await asyncio.wait(tasks, timeout=timeout)
+    except asyncio.CancelledError:
+        await asyncio.shield(_end(forks, tasks))
+        raise
+    late = [task for task in tasks if not task.done()]
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    failures = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    for failure in failures:
+        if not isinstance(failure, SandmeshError):
+            await _end(forks, tasks)
+            raise failure
+    error = next((one for one in failures if isinstance(one, SandmeshError)), None)
+    if error is None and late:
+        error = DeadlineExceeded(f"{len(late)} of {count} forks were not ready within {timeout:g} s", changed=True)
+    return [one for one, task in zip(forks, tasks, strict=True) if not task.cancelled() and not task.exception()], error
+
+
+async def _end(forks: list[B], tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for one in forks:
+        with suppress(SandmeshError):  # Its lease ends it then.
+            await one.close()
