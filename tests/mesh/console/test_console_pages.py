@@ -200,6 +200,20 @@ async def test_a_link_opens_one_session_and_a_session_that_ended_says_so(world: 
             await expect(page.get_by_role("alert")).to_contain_text("this session has ended")
 
 
+async def test_signing_out_ends_terminals_in_other_tabs(world: ConsoleWorld) -> None:
+    async with box_of(world) as box, world.person(world.console.link(None)) as person:
+        await show(person.page, box, "terminal")
+        await expect(person.page.locator(".xterm-rows")).to_contain_text("$", timeout=SLOW)
+        other = await person.page.context.new_page()
+        await other.goto(person.page.url.partition("#")[0])
+        await other.get_by_role("button", name="Sign out").click()
+        await expect(person.page.get_by_role("heading", name="The console is closed")).to_be_visible(timeout=SLOW)
+        for _ in range(200):
+            if not any(one.running for one in await box.processes.list()):
+                return
+        raise AssertionError("the shell still runs")
+
+
 async def test_a_token_that_only_looks_is_offered_nothing_else(world: ConsoleWorld) -> None:
     async with MeshAsync(world.address) as mesh, box_of(world) as box:
         token = await mesh.tokens.create("looker", scope="read-only")

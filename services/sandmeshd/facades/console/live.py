@@ -29,8 +29,8 @@ async def follow(request: web.Request, session: Session) -> web.WebSocketRespons
     """Send the list of sandboxes, then what changes in it, until the page goes away."""
     socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, max_msg_size=1024)
     await socket.prepare(request)
-    await first_of(read_nothing(socket), _Live(session, socket).run())
-    await socket.close()
+    await first_of(read_nothing(socket), _Live(session, socket).run(), session.until_end())
+    await socket.close(code=ENDED_SESSION)
     return socket
 
 

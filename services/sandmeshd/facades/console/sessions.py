@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from sandmesh import SandboxAsync
@@ -30,11 +31,23 @@ class Session:
     token: str | None
     expires: float
     """Of the monotonic clock."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def seconds_left(self) -> float:
         """How long it lasts."""
         return self.expires - time.monotonic()
+
+    async def until_end(self) -> None:
+        """Wait until it has ended or expired, and with it what it has open."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.seconds_left):
+                await self.ended.wait()
+
+    async def close(self) -> None:
+        """End it, with all that waits for its end."""
+        self.ended.set()
+        await self.mesh.close()
 
     @asynccontextmanager
     async def box(self, sandbox_id: str) -> AsyncGenerator[SandboxAsync]:
@@ -84,7 +97,7 @@ class ConsoleSessions:
         )
         self._sessions[_hash(key)] = session
         while len(self._sessions) > MOST:
-            await self._sessions.popitem(last=False)[1].mesh.close()
+            await self._sessions.popitem(last=False)[1].close()
         return key, session
 
     async def find(self, key: str) -> Session | None:
@@ -99,12 +112,12 @@ class ConsoleSessions:
         """End a session."""
         found = self._sessions.pop(_hash(key), None)
         if found is not None:
-            await found.mesh.close()
+            await found.close()
 
     async def close(self) -> None:
         """End all sessions."""
         while self._sessions:
-            await self._sessions.popitem()[1].mesh.close()
+            await self._sessions.popitem()[1].close()
 
 
 def _hash(key: str) -> str:

@@ -30,7 +30,7 @@ async def serve_terminal(request: web.Request, session: Session) -> web.WebSocke
         async with session.box(request.match_info["id"]) as box:
             start = box.processes.start(_SHELL, pty=size, env={"TERM": "xterm-256color"})
             async with await start as process:
-                await first_of(_to_page(process, socket), _from_page(socket, process))
+                await first_of(_to_page(process, socket), _from_page(socket, process), session.until_end())
     except SandmeshError as error:
         await _end(socket, error.message)
     except OSError as error:
