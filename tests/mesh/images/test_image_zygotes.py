@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,30 @@ async def test_an_image_without_a_proper_root_does_not_end_its_zygote(make_mesh:
             _check_shares_memory(first)
 
 
+@pytest.mark.needs("root")
+async def test_sandboxes_of_a_recent_image_are_prepared_ahead(make_mesh: MeshMaker) -> None:
+    layers = busybox_root()
+    images: dict[str, Any] = {"plain": (layers, {}), "app": (layers, {"User": "app"})}
+    async with mesh_with(make_mesh, images, SANDMESH_BUBBLEWRAP_WAY="fork") as (mesh, folder):
+        address = mesh.addresses[0]
+
+        async def created(name: str, user: str, root: bool | None = None) -> bool:
+            """Return whether a new sandbox has ids that processes had before."""
+            before = {uid for _, uid in _users()}
+            async with SandboxAsync(base_url=address, image=f"oci:{folder}/{name}", root=root) as box:
+                assert (await run(box, "id -u; ls /etc/mine 2>/dev/null; echo mine > /tmp/mine")).split() == [user]
+                async with MeshAsync(address) as client:
+                    return int((await client.sandboxes.get(box.sandbox_id)).enforced["host_uid"]) in before
+
+        assert not await created("plain", "0")
+        async with asyncio.timeout(60):
+            while not await created("plain", "0"):  # noqa: ASYNC110 - what is prepared is in no list
+                await asyncio.sleep(0.2)
+        # Another image's is not taken for it, nor another user's of the same.
+        assert not await created("app", "1234")
+        assert not await created("plain", "1000", root=False)
+
+
 @pytest.mark.needs("root", "uidmap")
 def test_all_of_it_holds_for_an_ordinary_user_with_subordinate_ids() -> None:
     with subordinate_home() as home:
@@ -78,14 +103,17 @@ def _check_shares_memory(first: int) -> None:
 
 def _processes(first: int) -> Iterator[Path]:
     """Yield the processes that have ids of a sandbox, by the first of them."""
+    return (process for process, uid in _users() if first <= uid < first + IMAGE_IDS)
+
+
+def _users() -> Iterator[tuple[Path, int]]:
+    """Yield all processes, with their uids."""
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             lines = status.read_text().splitlines()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        uid = next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
-        if first <= uid < first + IMAGE_IDS:
-            yield status.parent
+        yield status.parent, next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
 
 
 def _own_bytes(process: Path) -> int:

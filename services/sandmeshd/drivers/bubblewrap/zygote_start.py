@@ -53,7 +53,7 @@ class ZygoteStarter:
         self._groups = groups
         self._leases = leases
         self._zygotes = zygotes
-        self._spares = Spares(settings, zygotes, groups, leases)
+        self._spares = Spares[Recipe](settings, zygotes, self)
         zygotes.on_retirement = self._spares.forget
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
@@ -66,7 +66,7 @@ class ZygoteStarter:
         line = encode_config(plan.config)
         async with ended_spawn_on_error(plan.folder):
             plan = self._claimed(plan)
-            spare = self._spares.take(plan)
+            spare = self._spares.take(plan, Recipe.of(plan).kind)
             if spare is not None:
                 return await self._finish(spare, line, plan)
             zygote = await self._zygotes.of(plan.mounts, ZygoteKey.of(plan.mounts, plan.variables, plan.owner))
@@ -109,6 +109,13 @@ class ZygoteStarter:
             group = self._groups.make(plan.folder, plan.limits)
             place = HostPlace(plan.folder, group, lease)
             return request_spawn(place, sandbox_body(place, plan.mounts), zygote)
+
+    async def spawn(self, folder: Folder, recipe: Recipe, zygote: RunningZygote) -> Spawn:
+        """Make a folder and request a sandbox there: see `SpareSpawner`."""
+        with closing(self._leases.lease()) as lease:
+            make_folder(folder, lease)
+            place = HostPlace(folder, self._groups.make(folder, recipe.limits), lease)
+            return request_spawn(place, sandbox_body(place, recipe.mounts), zygote)
 
     async def prewarm(self, recipe: Recipe) -> None:
         """Start the zygote of such sandboxes, unless it runs, and prepare spares.

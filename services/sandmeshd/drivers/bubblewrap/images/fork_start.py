@@ -1,26 +1,107 @@
-"""The start of a sandbox whose root is an image, by a zygote."""
+"""The start of a sandbox whose root is an image: a spare, or a new one by a zygote."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from base64 import b64encode
 from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, Groups
 from sandmeshd.drivers.bubblewrap.exec_start import failed, note_uid
 from sandmeshd.drivers.bubblewrap.identity import UidLease, release
 from sandmeshd.drivers.bubblewrap.images.environment import ImageEnvironments
-from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
-from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, describe_entry, describe_root, make_folder
-from sandmeshd.drivers.bubblewrap.images.zygotes import key_of
+from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange, IdRanges
+from sandmeshd.drivers.bubblewrap.images.plan import (
+    Binds,
+    ImagePlan,
+    ImageRoot,
+    describe_entry,
+    describe_root,
+    make_folder,
+    scratch,
+)
+from sandmeshd.drivers.bubblewrap.images.zygotes import VARIABLES, key_of
 from sandmeshd.drivers.bubblewrap.requirements import START
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, SpawnKind, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.spares import Spares
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygote_start import MAX_CONCURRENT, ended_spawn_on_error
-from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, Zygotes
+from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.agent_config import encode_config
 from sandmeshd.drivers.node.records import Folder
+
+IDLE_SECONDS: Final = 60.0
+"""How long after the last create of an image spares of it wait: as long, it is in use."""
+
+
+@dataclass(frozen=True)
+class ImageKind(SpawnKind):
+    """What a sandbox with an image has from its first moment on."""
+
+    root: ImageRoot
+    processes: int
+    data: tuple[tuple[Path, str], ...]
+    scratch: tuple[str, ...]
+
+
+class ImageHold:
+    """The lock that keeps an image's layers."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def descriptor(self) -> int:
+        """Return its descriptor.
+
+        Raises:
+            SpawnFailed: It was closed: nothing is wanted of the image any more.
+        """
+        if self._descriptor < 0:
+            raise SpawnFailed("its image is no longer wanted")
+        return self._descriptor
+
+    def copy(self) -> ImageHold:
+        """Return another, which the caller closes."""
+        return ImageHold(os.dup(self.descriptor()))
+
+    def close(self) -> None:
+        """Let go of the image."""
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class ImageRecipe(Recipe):
+    """What a sandbox of a kind is spawned from."""
+
+    root: ImageRoot
+    processes: int
+    """The most that it may have."""
+    hold: ImageHold
+
+    @property
+    def zygote(self) -> ZygoteKey:
+        """The key of the zygote that spawns it."""
+        return key_of(self.mounts, self.owner)
+
+    @property
+    def kind(self) -> ImageKind:
+        """The kind of sandbox that it makes."""
+        own = (self.root, self.processes, self.mounts.data, self.mounts.scratch)
+        return ImageKind(self.zygote, self.limits, self.mounts.disk_bytes, self.mounts.scratch_bytes, *own)
+
+    def kept(self) -> ImageRecipe:
+        """Return another, which keeps the image until it is closed."""
+        return replace(self, hold=self.hold.copy())
+
+    def close(self) -> None:
+        """Let go of the image."""
+        self.hold.close()
 
 
 class ImageForkStarter:
@@ -41,6 +122,8 @@ class ImageForkStarter:
         self._ranges = ranges
         self._environments = environments
         self._zygotes = zygotes
+        self._spares = Spares[ImageRecipe](settings, zygotes, self, IDLE_SECONDS)
+        zygotes.on_retirement = self._spares.forget
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     def needs_exec(self, plan: ImagePlan) -> str:
@@ -54,37 +137,56 @@ class ImageForkStarter:
             SpawnFailed: No zygote can be started, or the kernel refuses what spawning requires.
         """
         line = encode_config(plan.config)
-        binds = await self._environments.binds(plan.mounts.environment)
         async with ended_spawn_on_error(plan.folder):
             key, _ = self._zygotes.claim(key_of(plan.mounts, plan.owner))
+            own = (replace(plan.image, hold=-1), plan.config.max_processes, ImageHold(plan.image.hold))
+            recipe = ImageRecipe(plan.mounts, VARIABLES, plan.limits, key.owner, *own)
+            spare = self._spares.take(plan, recipe.kind)
+            if spare is not None:
+                return await self._finish(spare, line, recipe)
             zygote = await self._zygotes.of(plan.mounts, key)
+            binds = await self._environments.binds(plan.mounts.environment)
             async with self._slots:
-                with closing(self._request(plan, binds, zygote)) as spawn:
-                    await self._run(spawn, line, plan.folder)
-                    return spawn.detach_config() if self._settings.ends_with_driver else None
+                return await self._finish(self._request(plan, recipe, binds, zygote), line, recipe)
 
-    async def _run(self, spawn: Spawn, line: bytes, folder: Folder) -> None:
+    async def _finish(self, spawn: Spawn, line: bytes, recipe: ImageRecipe) -> int | None:
         seconds = self._settings.start_timeout
-        try:
-            async with asyncio.timeout(seconds):
-                await spawn.run(line)
-        except TimeoutError:
-            raise failed(folder, f"its agent did not listen within {seconds:g} s") from None
+        with closing(spawn):
+            try:
+                async with asyncio.timeout(seconds):
+                    await spawn.run(line)
+            except TimeoutError:
+                raise failed(spawn.folder, f"its agent did not listen within {seconds:g} s") from None
+            self._spares.want(recipe.kept())
+            return spawn.detach_config() if self._settings.ends_with_driver else None
 
-    def _request(self, plan: ImagePlan, binds: list[tuple[str, str, bool]], zygote: RunningZygote) -> Spawn:
+    def _request(self, plan: ImagePlan, recipe: ImageRecipe, binds: Binds, zygote: RunningZygote) -> Spawn:
         with closing(self._ranges.lease()) as ids:
             make_folder(plan.folder, ids)
             note_uid(plan.record, ids.first)
             plan.record.write(plan.folder)
             group = self._groups.make(plan.folder, plan.limits)
-            body = {
-                **describe_root(plan, self._ranges.inner_maps(ids), binds, self._settings.scratch_bytes),
-                "entry": describe_entry(plan),
-                "filter": self._filter,
-                "counted": group is not None and "memory" in group.folders,
-            }
-            place = HostPlace(plan.folder, group, UidLease(ids.first, ids.first, ids.lock))
-            return request_spawn(place, body, zygote, (plan.image.hold,))
+            return self._requested(_place(plan.folder, group, ids), ids, recipe, binds, zygote)
+
+    async def spawn(self, folder: Folder, recipe: ImageRecipe, zygote: RunningZygote) -> Spawn:
+        """Make a folder and request a sandbox there: see `SpareSpawner`."""
+        binds = await self._environments.binds(recipe.mounts.environment)
+        with closing(self._ranges.lease()) as ids:
+            make_folder(folder, ids)
+            group = self._groups.make(folder, recipe.limits)
+            return self._requested(_place(folder, group, ids), ids, recipe, binds, zygote)
+
+    def _requested(
+        self, place: HostPlace, ids: IdRange, recipe: ImageRecipe, binds: Binds, zygote: RunningZygote
+    ) -> Spawn:
+        body = {
+            **describe_root(place.folder, recipe.root, recipe.mounts, self._ranges.inner_maps(ids), binds),
+            **scratch(recipe.mounts, self._settings.scratch_bytes),
+            "entry": describe_entry(recipe.root, recipe.processes),
+            "filter": self._filter,
+            "counted": place.group is not None and "memory" in place.group.folders,
+        }
+        return request_spawn(place, body, zygote, (recipe.hold.descriptor(),))
 
     async def prewarm(self, recipe: Recipe) -> None:
         """Start the zygote of such sandboxes, unless it runs.
@@ -100,5 +202,10 @@ class ImageForkStarter:
         await release(folder)
 
     async def close(self) -> None:
-        """Release the zygotes; sandboxes live on."""
+        """Release the zygotes and end the spares; sandboxes live on."""
+        await self._spares.close()
         await self._zygotes.close()
+
+
+def _place(folder: Folder, group: Group | None, ids: IdRange) -> HostPlace:
+    return HostPlace(folder, group, UidLease(ids.first, ids.first, ids.lock))

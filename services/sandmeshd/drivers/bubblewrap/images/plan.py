@@ -71,10 +71,9 @@ def make_folder(folder: Folder, ids: IdRange) -> None:
 
 
 def describe_root(
-    plan: ImagePlan, maps: dict[str, list[list[int]]], binds: Binds, scratch_bytes: int
+    folder: Folder, root: ImageRoot, mounts: Mounts, maps: dict[str, list[list[int]]], binds: Binds
 ) -> dict[str, object]:
     """Return what `sandmeshd.agent.boot.image` makes a root of; `binds` are those of its Python."""
-    mounts, folder, root = plan.mounts, plan.folder, plan.image
     binds = [*binds, *agent_binds(mounts), *((str(path), place, False) for path, place in mounts.data)]
     binds.append((str(folder.sockets), SOCKETS, True))
     if not mounts.disk_bytes:
@@ -88,7 +87,6 @@ def describe_root(
         "maps": maps,
         "binds": binds,
         "memory": [*_TEMPORARY, *((path, "0755") for path in mounts.scratch)],
-        "scratch": min(mounts.scratch_bytes or scratch_bytes, scratch_bytes),
         "disk": str(folder.changes),
         "disk_bytes": mounts.disk_bytes,
         "workspace": WORKSPACE,
@@ -105,11 +103,16 @@ def agent_binds(mounts: Mounts) -> Binds:
     return [(str(mounts.agent), AGENT, False), (str(mounts.mcp), MCP, False)]
 
 
-def describe_entry(plan: ImagePlan) -> dict[str, object]:
-    """Return what `sandmeshd.agent.boot.image.entry` finds user code's account by."""
+def scratch(mounts: Mounts, most: int) -> dict[str, object]:
+    """Return how large each file system in memory of a root is; `most` is the settings' word."""
+    return {"scratch": min(mounts.scratch_bytes or most, most)}
+
+
+def describe_entry(root: ImageRoot, processes: int) -> dict[str, object]:
+    """Return what `sandmeshd.agent.boot.image.entry` finds user code's account by; at most so many processes run."""
     return {
-        "user": plan.image.user,
-        "root": plan.image.root,
+        "user": root.user,
+        "root": root.root,
         "owned": [SOCKETS, WORKSPACE] if os.geteuid() == 0 else [WORKSPACE],
-        "processes": plan.config.max_processes,
+        "processes": processes,
     }

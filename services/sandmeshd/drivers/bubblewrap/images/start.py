@@ -20,7 +20,7 @@ from sandmeshd.drivers.bubblewrap.exec_start import (
 )
 from sandmeshd.drivers.bubblewrap.images.environment import ImageEnvironments
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
-from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, describe_entry, describe_root, make_folder
+from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, describe_entry, describe_root, make_folder, scratch
 from sandmeshd.drivers.bubblewrap.pipes import open_pipe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import AGENT, encode_config
@@ -83,7 +83,8 @@ class ImageExecStarter:
                 memory = stack.enter_context(open_events(group)) if group else None
                 cgroup_fds = stack.enter_context(open_cgroup_fds(group))
                 pipes = _Pipes(config.reader, ready.writer, status, lock, seccomp, memory, cgroup_fds, ids.lock)
-                root = describe_root(plan, ids.maps(), binds, self._settings.scratch_bytes)
+                root = describe_root(plan.folder, plan.image, plan.mounts, ids.maps(), binds)
+                root |= scratch(plan.mounts, self._settings.scratch_bytes)
                 monitor = _launch(plan, root, pipes, output, group)
             async with ended_on_error(plan.folder, monitor):
                 config.close_reader()
@@ -106,5 +107,5 @@ def _agent_command(plan: ImagePlan, pipes: _Pipes) -> list[str]:
         *("--config-fd", str(pipes.config), "--ready-fd", str(pipes.ready)),
         *([] if pipes.memory is None else ["--memory-fd", str(pipes.memory)]),
         *(["--cgroup-fds", ",".join(map(str, pipes.cgroup_fds))] if pipes.cgroup_fds else []),
-        *("--image", json.dumps(describe_entry(plan))),
+        *("--image", json.dumps(describe_entry(plan.image, plan.config.max_processes))),
     ]

@@ -52,6 +52,9 @@ class Recipe:
         """The kind of sandbox that it makes."""
         return SpawnKind(self.zygote, self.limits, self.mounts.disk_bytes, self.mounts.scratch_bytes)
 
+    def close(self) -> None:
+        """Release what is kept for its sandboxes: nothing here."""
+
 
 @dataclass(frozen=True)
 class HostPlace:

@@ -13,19 +13,19 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict, deque
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 from sandmesh.errors import InternalError, SandmeshError
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
-from sandmeshd.drivers.bubblewrap.exec_start import Plan, make_folder, note_uid
-from sandmeshd.drivers.bubblewrap.identity import UidLeases, release
+from sandmeshd.drivers.bubblewrap.exec_start import Plan, note_uid
+from sandmeshd.drivers.bubblewrap.identity import release
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, SpawnKind, request_spawn, sandbox_body
+from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe, SpawnKind
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.processes import end, to_the_end
@@ -67,30 +67,59 @@ class Spare:
         return self.spawn
 
 
-class Spares:
-    """The spares of one driver."""
+Recipe_contra = TypeVar("Recipe_contra", bound=Recipe, contravariant=True)
+SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
 
-    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups, leases: UidLeases) -> None:
+
+class SpareSpawner(Protocol[Recipe_contra]):
+    """Requests what spares are made of."""
+
+    async def spawn(self, folder: Folder, recipe: Recipe_contra, zygote: RunningZygote) -> Spawn:
+        """Make a folder and request a sandbox there."""
+        ...
+
+    async def release(self, folder: Folder) -> None:
+        """Remove what a sandbox without processes has outside of its folder."""
+        ...
+
+
+class Spares(Generic[SomeRecipe]):
+    """The spares of one driver, of all kinds of roots that one spawner makes.
+
+    With `idle` those of a kind end that many seconds after its last create.
+    """
+
+    def __init__(
+        self, settings: BubblewrapSettings, zygotes: Zygotes, spawner: SpareSpawner[SomeRecipe], idle: float = 0
+    ) -> None:
         self._settings = settings
-        self._leases = leases
+        self._spawner = spawner
         self._zygotes = zygotes
-        self._groups = groups
+        self._idle = idle
+        self._last: dict[SpawnKind, float] = {}
         self._folders = MeshFolders(settings.paths)
         self._count = settings.spares if settings.stands_by else 0
-        self._recipes: OrderedDict[SpawnKind, Recipe] = OrderedDict()
+        self._recipes: OrderedDict[SpawnKind, SomeRecipe] = OrderedDict()
         self._waiting: dict[SpawnKind, deque[Spare]] = {}
         self._wanted = asyncio.Event()
         self._last_create = 0.0
         self._filling: asyncio.Task[None] | None = None
         self._discarding: set[asyncio.Task[None]] = set()
 
-    def want(self, recipe: Recipe) -> None:
-        """Keep spares of a kind once no more are created, in place of the kind that was created longest ago."""
+    def want(self, recipe: SomeRecipe) -> None:
+        """Keep spares of a kind once no more are created, in place of the kind that was created longest ago.
+
+        The recipe is closed when they are no longer wanted.
+        """
         if not self._count:
+            recipe.close()
             return
-        self._last_create = time.monotonic()
+        self._last_create = self._last[recipe.kind] = time.monotonic()
+        if former := self._recipes.pop(recipe.kind, None):
+            former.close()
         self._recipes[recipe.kind] = recipe
-        self._recipes.move_to_end(recipe.kind)
+        if self._idle:
+            asyncio.get_running_loop().call_later(self._idle, self._end_idle)
         stale = [kind for kind in self._recipes if kind.zygote.agent != recipe.kind.zygote.agent]
         for kind in stale or list(self._recipes)[:-MOST_KINDS]:
             self._forget(kind)
@@ -98,10 +127,16 @@ class Spares:
         if self._filling is None:
             self._filling = asyncio.create_task(self._fill())
 
+    def _end_idle(self) -> None:
+        limit = time.monotonic() - self._idle
+        for kind in [kind for kind, last in self._last.items() if last <= limit]:
+            self._forget(kind)
+
     def reassign(self, unclaimed: ZygoteKey, key: ZygoteKey) -> None:
         """Keep what a zygote that stood by has spawned for the owner that it has now."""
         for kind in [kind for kind in self._recipes if kind.zygote == unclaimed]:
-            del self._recipes[kind]
+            self._recipes.pop(kind).close()
+            self._last.pop(kind, None)
             for spare in self._waiting.pop(kind, ()):
                 self._waiting.setdefault(replace(kind, zygote=key), deque()).append(spare)
 
@@ -110,10 +145,9 @@ class Spares:
         for kind in [kind for kind in {*self._recipes, *self._waiting} if kind.zygote == key]:
             self._forget(kind)
 
-    def take(self, plan: Plan) -> Spawn | None:
+    def take(self, plan: Plan, kind: SpawnKind) -> Spawn | None:
         """Return a spare that has become the sandbox of a plan, except for its configuration; None: there is none."""
         self._last_create = time.monotonic()
-        kind = Recipe.of(plan).kind
         waiting = self._waiting.get(kind)
         while waiting:
             spare = waiting.popleft()
@@ -139,14 +173,14 @@ class Spares:
         while (left := self._last_create + QUIET_SECONDS - time.monotonic()) > 0:  # noqa: ASYNC110 - nothing happens
             await asyncio.sleep(left)
 
-    def _lacking(self) -> Recipe | None:
+    def _lacking(self) -> SomeRecipe | None:
         """Return what there are too few spares of, the last created kind first."""
         for kind, recipe in reversed(self._recipes.items()):
             if len(self._waiting.get(kind, ())) < self._count:
                 return recipe
         return None
 
-    async def _add(self, recipe: Recipe) -> None:
+    async def _add(self, recipe: SomeRecipe) -> None:
         try:
             spare = await self._make(recipe)
         except (SpawnFailed, SandmeshError, OSError) as error:
@@ -160,22 +194,18 @@ class Spares:
             self._forget(recipe.kind)
         log.debug("a sandbox waits for its create", folder=str(spare.folder.root))
 
-    async def _make(self, recipe: Recipe) -> Spare:
+    async def _make(self, recipe: SomeRecipe) -> Spare:
         zygote = await self._zygotes.of(recipe.mounts, recipe.zygote)
         folder = self._folders.staged(f"spare-{secrets.token_hex(8)}")
         spawn: Spawn | None = None
         try:
-            with closing(self._leases.lease()) as lease:
-                make_folder(folder, lease)
-                group = self._groups.make(folder, recipe.limits)
-                place = HostPlace(folder, group, lease)
-                spawn = request_spawn(place, sandbox_body(place, recipe.mounts), zygote)
+            spawn = await self._spawner.spawn(folder, recipe, zygote)
             async with asyncio.timeout(self._settings.start_timeout):
                 await spawn.prepare()
         except BaseException:
             if spawn is not None:
                 spawn.close()
-            await to_the_end(_remove(folder))
+            await to_the_end(self._remove(folder))
             raise
         return Spare(folder, spawn, zygote)
 
@@ -186,13 +216,15 @@ class Spares:
         log.info("a sandbox ended while it waited for its create", folder=str(spare.folder.root))
 
     def _forget(self, kind: SpawnKind) -> None:
-        self._recipes.pop(kind, None)
+        self._last.pop(kind, None)
+        if recipe := self._recipes.pop(kind, None):
+            recipe.close()
         for spare in self._waiting.pop(kind, ()):
             self._discard(spare)
 
     def _discard(self, spare: Spare) -> None:
         spare.spawn.close()
-        task = asyncio.create_task(_remove(spare.folder))
+        task = asyncio.create_task(self._remove(spare.folder))
         self._discarding.add(task)
         task.add_done_callback(self._discarding.discard)
 
@@ -207,6 +239,11 @@ class Spares:
         if self._discarding:
             await asyncio.wait(set(self._discarding))
 
+    async def _remove(self, folder: Folder) -> None:
+        await end(folder)
+        await self._spawner.release(folder)
+        await asyncio.to_thread(discard, folder)
+
 
 async def sweep_spares(folders: MeshFolders) -> None:
     """End the spares that a killed driver left; their directories are those whose removal is to be finished."""
@@ -214,12 +251,6 @@ async def sweep_spares(folders: MeshFolders) -> None:
         with suppress(InternalError):
             await end(folder)
             await release(folder)
-
-
-async def _remove(folder: Folder) -> None:
-    await end(folder)
-    await release(folder)
-    await asyncio.to_thread(discard, folder)
 
 
 def _available_bytes() -> int:
