@@ -38,6 +38,13 @@ IMAGES = (
         f"{_REGISTRY}::test_wrong_digests_are_refused_and_leave_nothing",
     ),
     Mutant(
+        "a sandbox that was prepared for one image is not taken for another",
+        "services/sandmeshd/drivers/bubblewrap/images/fork_start.py",
+        "own = (self.root, ",
+        'own = (replace(self.root, layers=(), user="", root=None), ',
+        "tests/mesh/images/test_image_zygotes.py::test_sandboxes_of_a_recent_image_are_prepared_ahead",
+    ),
+    Mutant(
         "an image that a sandbox uses is not removed",
         "services/sandmeshd/images/collection.py",
         "        if lock is None and not has_other:\n            return False\n",

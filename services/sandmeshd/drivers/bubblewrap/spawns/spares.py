@@ -96,7 +96,6 @@ class Spares(Generic[SomeRecipe]):
         self._spawner = spawner
         self._zygotes = zygotes
         self._idle = idle
-        self._last: dict[SpawnKind, float] = {}
         self._folders = MeshFolders(settings.paths)
         self._count = settings.spares if settings.stands_by else 0
         self._recipes: OrderedDict[SpawnKind, SomeRecipe] = OrderedDict()
@@ -114,12 +113,12 @@ class Spares(Generic[SomeRecipe]):
         if not self._count:
             recipe.close()
             return
-        self._last_create = self._last[recipe.kind] = time.monotonic()
+        self._last_create = time.monotonic()
         if former := self._recipes.pop(recipe.kind, None):
             former.close()
         self._recipes[recipe.kind] = recipe
         if self._idle:
-            asyncio.get_running_loop().call_later(self._idle, self._end_idle)
+            asyncio.get_running_loop().call_later(self._idle, self._end_idle, recipe)
         stale = [kind for kind in self._recipes if kind.zygote.agent != recipe.kind.zygote.agent]
         for kind in stale or list(self._recipes)[:-MOST_KINDS]:
             self._forget(kind)
@@ -127,16 +126,15 @@ class Spares(Generic[SomeRecipe]):
         if self._filling is None:
             self._filling = asyncio.create_task(self._fill())
 
-    def _end_idle(self) -> None:
-        limit = time.monotonic() - self._idle
-        for kind in [kind for kind, last in self._last.items() if last <= limit]:
-            self._forget(kind)
+    def _end_idle(self, recipe: SomeRecipe) -> None:
+        # Each create brings another.
+        if self._recipes.get(recipe.kind) is recipe:
+            self._forget(recipe.kind)
 
     def reassign(self, unclaimed: ZygoteKey, key: ZygoteKey) -> None:
         """Keep what a zygote that stood by has spawned for the owner that it has now."""
         for kind in [kind for kind in self._recipes if kind.zygote == unclaimed]:
             self._recipes.pop(kind).close()
-            self._last.pop(kind, None)
             for spare in self._waiting.pop(kind, ()):
                 self._waiting.setdefault(replace(kind, zygote=key), deque()).append(spare)
 
@@ -216,7 +214,6 @@ class Spares(Generic[SomeRecipe]):
         log.info("a sandbox ended while it waited for its create", folder=str(spare.folder.root))
 
     def _forget(self, kind: SpawnKind) -> None:
-        self._last.pop(kind, None)
         if recipe := self._recipes.pop(kind, None):
             recipe.close()
         for spare in self._waiting.pop(kind, ()):
