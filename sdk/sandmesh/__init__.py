@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Secret, Snapshot
     from sandmesh.mesh import Mesh, MeshAsync
-    from sandmesh.results import ToolResult
+    from sandmesh.results import SandboxStats, StatsSample, ToolResult
     from sandmesh.sandbox.boxes import (
         BaseSandboxAsync,
         BrowserSandboxAsync,
@@ -109,12 +109,14 @@ __all__ = [
     "SandboxConfig",
     "SandboxRegistry",
     "SandboxService",
+    "SandboxStats",
     "SandboxType",
     "SandmeshError",
     "Secret",
     "SessionInfo",
     "Snapshot",
     "Started",
+    "StatsSample",
     "ToolResult",
     "Toolkit",
     "ToolkitAsync",
@@ -161,6 +163,8 @@ _HOMES = {
     "SandboxService": "sandbox.service",
     "SessionInfo": "sandbox.session.info",
     "ToolResult": "results",
+    "SandboxStats": "results",
+    "StatsSample": "results",
     "SandmeshError": "errors",
     "Limits": "inputs",
     "NetworkGrant": "inputs",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from datetime import datetime
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar, cast
 
 T = TypeVar("T")
@@ -236,3 +236,61 @@ def _cell(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds")
     return "" if value is None else clip(str(value), _MOST_CELL)
+
+
+@dataclass(frozen=True)
+class StatsSample:
+    """What a sandbox's processes used at a time, without its agent.
+
+    `cpu` is processors in use on average since the sample before (1.5: one and a half), `cpu_seconds` processor time
+    since the start, `memory_bytes` resident memory that is not shared, `processes` their number.
+    """
+
+    time: datetime
+    cpu: float
+    cpu_seconds: float
+    memory_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class SandboxStats(StatsSample):
+    """What a sandbox uses now, and `history`: samples of up to an hour since it was first asked, the oldest first.
+
+    `disk_bytes` is what the files of its workspace and home take, None where they are not counted in half a second.
+    `sent_bytes` and `received_bytes` are what went to hosts and came from them since its driver started. `cores`,
+    `memory_total_bytes` and `disk_total_bytes` are what its processes see; a limit may be lower.
+    """
+
+    disk_bytes: int | None
+    sent_bytes: int
+    received_bytes: int
+    cores: int
+    memory_total_bytes: int
+    disk_total_bytes: int
+    history: tuple[StatsSample, ...]
+
+
+def read_stats(found: dict[str, Any], sent_bytes: int, received_bytes: int) -> SandboxStats:
+    """Read the structured result of `read_stats`."""
+    disk = found["disk_bytes"]
+    return SandboxStats(
+        **_sample_fields(found),
+        disk_bytes=None if disk is None else int(disk),
+        sent_bytes=sent_bytes,
+        received_bytes=received_bytes,
+        cores=int(found["cores"]),
+        memory_total_bytes=int(found["memory_total_bytes"]),
+        disk_total_bytes=int(found["disk_total_bytes"]),
+        history=tuple(StatsSample(**_sample_fields(each)) for each in found["history"]),
+    )
+
+
+def _sample_fields(sample: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "time": datetime.fromtimestamp(float(sample["time"]), UTC),
+        "cpu": float(sample["cpu"]),
+        "cpu_seconds": float(sample["cpu_seconds"]),
+        "memory_bytes": int(sample["memory_bytes"]),
+        "processes": int(sample["processes"]),
+    }

@@ -46,3 +46,11 @@ class WaitForPort(Tool):
     port: Port
     path: Annotated[str | None, Param("A path whose GET must answer below 500.", pattern=r"^/[!-~]*$")] = None
     timeout: Timeout = None
+
+
+@tool("process")
+class ReadStats(Tool):
+    """Return what the sandbox's processes use: processor, memory, their number and the workspace's size.
+
+    The result is structured, with samples every 10 seconds since it was first asked, up to an hour.
+    """

@@ -255,6 +255,7 @@ class Sandbox(Lifecycle):
     list_tools = blocking(SandboxAsync.list_tools)
     call_tool = blocking(SandboxAsync.call_tool)
     call = blocking(SandboxAsync.call)
+    stats = blocking(SandboxAsync.stats)
     stream = blocking_iterator(SandboxAsync.stream)
 
 

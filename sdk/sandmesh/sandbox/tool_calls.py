@@ -11,9 +11,12 @@ from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.runner import HeardCollector, run_call
 from sandmesh._client.messages import read_name, read_tools
 from sandmesh._tools import TOOLS, Tool, build, description, dump
+from sandmesh._tools.processes import ReadStats
 from sandmesh.api.call.v1 import call_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import ProtocolMismatch
 from sandmesh.events import CallEvent
-from sandmesh.results import ToolResult
+from sandmesh.results import SandboxStats, ToolResult, read_stats
 from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment, SandboxHandle
 
 _NAME = "the tool's name"
@@ -93,6 +96,22 @@ class ToolCallsAsync(SandboxHandle):
         attachment = self._attached()
         order = self._order(attachment, declaration.name, dump(declaration), OUTPUT_LIMIT)
         return await run_call(attachment.usable().mux, order)
+
+    async def stats(self) -> SandboxStats:
+        """Return what the sandbox uses now, with samples of up to an hour since it was first asked.
+
+        Raises:
+            ProtocolMismatch: Its agent answers with something else.
+        """
+        attachment = self._attached()
+        result = await self.call(ReadStats())
+        request = sandbox_pb2.GetNetworkRequest(sandbox_id=attachment.record.sandbox_id)
+        network = await attachment.usable().ask(lambda stubs: stubs.sandboxes.GetNetwork, request, self._config.timeout)
+        traffic = [(host.sent_bytes, host.received_bytes) for host in network.hosts]
+        try:
+            return read_stats(result["structuredContent"], *map(sum, zip((0, 0), *traffic, strict=True)))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ProtocolMismatch(f"the sandbox's agent does not say what it uses: {result.text or error!r}") from None
 
     def stream(self, tool: str, /, **arguments: Any) -> EventStream:
         """Run a tool and yield its events as they happen, with no limit on their size.

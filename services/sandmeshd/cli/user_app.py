@@ -58,6 +58,7 @@ class UserCommands(LazyGroup):
         Entry("mobile", PORTS, "Print the URL of a page that shows a sandbox's Android device.", SANDBOXES),
         Entry("ports", PORTS, "Manage the URLs of sandboxes' ports.", SANDBOXES, "port_commands"),
         Entry("network", f"{CLI}.sandboxes.network", "Print or change what a running sandbox may reach.", SANDBOXES),
+        Entry("stats", f"{CLI}.sandboxes.stats", "Print what a sandbox uses.", SANDBOXES),
         Entry("snapshot", SNAPSHOTS, "Create, list and delete snapshots.", SANDBOXES, "snapshot_commands"),
         Entry("templates", f"{CLI}.sandboxes.templates", "List the templates of the mesh.", SANDBOXES),
         Entry(

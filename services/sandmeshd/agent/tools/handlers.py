@@ -17,6 +17,7 @@ from sandmesh.errors import InternalError, InvalidArgument
 from sandmeshd.agent.calls.toolbox import Handler, Service, Toolbox
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.mcp.manager.servers import Servers
+from sandmeshd.agent.processes.stats import ProcessStats
 from sandmeshd.agent.python.kernel_table import KernelTable
 from sandmeshd.agent.tools.files import FileTools
 from sandmeshd.agent.tools.git import Git
@@ -114,7 +115,8 @@ def make_toolbox(
     table = HandlerTable()
     recorder = _make_recorder(runners, groups)
     file_tools = FileTools(workspace) if "filesystem" in groups else None
-    always = (kernels, shell, PortTools(), servers, Git(shell.programs))
+    stats = ProcessStats(shell.programs.workspace, shell.programs.variable("HOME"))
+    always = (kernels, shell, PortTools(), stats, servers, Git(shell.programs))
     owners: tuple[HandlerOwner | None, ...] = (*always, recorder, file_tools, runners.browser, runners.training)
     for owner in filter(None, owners):
         table.add(owner)

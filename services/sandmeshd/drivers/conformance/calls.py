@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -17,6 +19,7 @@ from sandmeshd.drivers.conformance.subject import Subject
 MEGABYTES = 3
 PRINTS = f"import sys\nfor n in range({MEGABYTES}000000 // 10): sys.stdout.write('%09d\\n' % n)\nsys.exit(7)"
 
+_BUSY_SECONDS = 0.3
 WAITED_SECONDS = 4.0
 """After which a sandbox that nobody calls has done what it does meanwhile."""
 FIRST = """
@@ -69,6 +72,28 @@ async def a_process_reads_its_input_to_the_end(subject: Subject) -> None:
         found = await _run(sandbox, {"command": ["cat"]}, data[:1000], data[1000:])
         expect_equal(found.output, data, "what came back")
         expect_equal(found.events[-1].result.exit_code, 0, "the exit code")
+
+
+async def a_sandbox_reports_what_it_uses(subject: Subject) -> None:
+    """Its agent counts the processor time, the memory and the number of its processes."""
+    async with (
+        subject.open() as driver,
+        subject.sandbox(driver) as sandbox,
+        open_link(sandbox, PATIENCE_SECONDS) as link,
+    ):
+        busy = _started(sandbox, {"command": "echo up; while :; do :; done"}, (), link)
+        while b"up" not in busy.output:
+            await busy.read()
+        used: list[Any] = []
+        while len(used) < 2 or used[-1]["cpu_seconds"] < used[0]["cpu_seconds"] + _BUSY_SECONDS:
+            stats = RecordedCall(link)
+            stats.start(sandbox.sandbox_id, "read_stats", {})
+            while not await stats.read():
+                pass
+            used.append(json.loads(stats.events[-1].result.structured_json))
+        expect(used[-1]["cpu"] > 0, f"a busy sandbox uses {used[-1]}")
+        expect(used[-1]["processes"] > 0, f"a sandbox with a process has {used[-1]}")
+        expect(used[-1]["memory_bytes"] > 0, f"a process has memory: {used[-1]}")
 
 
 async def a_process_has_a_terminal_of_its_own(subject: Subject) -> None:

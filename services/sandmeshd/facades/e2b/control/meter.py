@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shlex
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from sandmesh import SandboxAsync
-from sandmesh.errors import SandmeshError
+from sandmesh import SandboxAsync, SandboxStats
+from sandmesh.errors import ProtocolMismatch, SandmeshError
 from sandmesh.mesh import SandboxInfo
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.errors import ApiError
@@ -24,43 +21,6 @@ _IDLE_SECONDS: Final = 600.0
 _MOST_SAMPLES: Final = 720
 _MOST_SANDBOXES: Final = 1_000
 _MOST_MEASURED: Final = 8
-_SECONDS: Final = 30.0
-_PROGRAM: Final = """
-import glob, json, os, time
-
-def ticks():
-    total = 0
-    for path in glob.glob("/proc/[0-9]*/stat"):
-        try:
-            fields = open(path).read().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += int(fields[11]) + int(fields[12])
-    return total
-
-def memory():
-    pages = 0
-    for path in glob.glob("/proc/[0-9]*/statm"):
-        try:
-            size, resident, shared = open(path).read().split()[:3]
-        except OSError:
-            continue
-        pages += int(resident) - int(shared)
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-began, before = time.monotonic(), ticks()
-time.sleep(0.1)
-used = (ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
-lines = dict(line.split(":", 1) for line in open("/proc/meminfo") if ":" in line)
-disk = os.statvfs(".")
-print(json.dumps({
-    "cpu": used, "cores": len(os.sched_getaffinity(0)), "memory": memory(),
-    "total": int(lines["MemTotal"].split()[0]) * 1024,
-    "disk": (disk.f_blocks - disk.f_bfree) * disk.f_frsize, "size": disk.f_blocks * disk.f_frsize,
-}))
-"""
-"""Of user code's processes; memory that they share, as a Python's, is not counted."""
-
 Sample = dict[str, Any]
 
 
@@ -104,12 +64,10 @@ class SandboxMeter:
             self._measured,
             SandboxAsync(info.sandbox_id, base_url=self._clients.address, bearer_token=key) as box,
         ):
-            command = f"exec python -I -c {shlex.quote(_PROGRAM)}"
-            measured = await box.call_tool("run_shell_command", {"command": command, "timeout": _SECONDS})
-        try:
-            return _sample(info, json.loads(measured.stdout))
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError, ZeroDivisionError):
-            raise ApiError(503, f"the sandbox could not be measured: {measured.text[:500]}") from None
+            try:
+                return _sample(info, await box.stats())
+            except ProtocolMismatch as error:
+                raise ApiError(503, f"the sandbox could not be measured: {error.message[:500]}") from None
 
     async def close(self) -> None:
         """Measure no more."""
@@ -137,17 +95,16 @@ class SandboxMeter:
                 del self._series[name]
 
 
-def _sample(info: SandboxInfo, found: dict[str, Any]) -> dict[str, Any]:
-    cores = info.limits.cpus or int(found["cores"])
-    now = datetime.now(UTC)
+def _sample(info: SandboxInfo, found: SandboxStats) -> Sample:
+    cores = info.limits.cpus or found.cores
     return {
-        "timestamp": now.isoformat().replace("+00:00", "Z"),
-        "timestampUnix": int(now.timestamp()),
+        "timestamp": found.time.isoformat().replace("+00:00", "Z"),
+        "timestampUnix": int(found.time.timestamp()),
         "cpuCount": max(1, round(cores)),
-        "cpuUsedPct": round(100 * float(found["cpu"]) / cores, 2),
-        "memUsed": int(found["memory"]),
-        "memTotal": int(info.limits.memory or found["total"]),
+        "cpuUsedPct": round(100 * found.cpu / cores, 2) if cores else 0.0,
+        "memUsed": found.memory_bytes,
+        "memTotal": int(info.limits.memory or found.memory_total_bytes),
         "memCache": 0,
-        "diskUsed": int(found["disk"]),
-        "diskTotal": int(info.limits.disk or found["size"]),
+        "diskUsed": found.disk_bytes or 0,
+        "diskTotal": int(info.limits.disk or found.disk_total_bytes),
     }
