@@ -1,6 +1,6 @@
 """Check subjects of commits: `commit_messages.py FILE` for one message, `commit_messages.py --new` for the new commits.
 
-Git runs it for each commit after `make hooks`; the checks run it for all commits since the rule exists.
+Git runs it for each commit after `make hooks`; the checks run it for all commits since the rule holds.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ VAGUE = frozenset({"Be", "Do", "Give", "Have", "Let", "Put", "Say", "Tell"})
 
 FIRST = re.compile(r"[A-Z][A-Za-z-]*")
 MADE_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ")
-MARK = "Keep the bounds of tenants where they are used"
-"""The subject of the commit that brought the rule; earlier ones are history."""
-
-SLIPPED = frozenset({"Put pages, settings and help into idiomatic English, held by a test"})
-"""Subjects that were pushed before the check ran; others build on these commits. No more are to come."""
+MARK = "Put pages, settings and help into idiomatic English, held by a test"
+"""The subject of the commit after which the rule holds; it and earlier ones are history."""
 
 
 def faults(subject: str) -> Iterator[str]:
@@ -44,19 +41,24 @@ def faults(subject: str) -> Iterator[str]:
 
 
 def new_subjects() -> list[str]:
-    """Return the subjects of the commits since the rule exists, newest first; none where the history is not there."""
+    """Return the subjects of the commits since the rule holds, newest first.
+
+    There are none where the history does not reach back to its beginning, which is printed.
+    """
     command = ["git", "log", "--format=%s"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     subjects = found.stdout.splitlines()
-    since = subjects[: subjects.index(MARK)] if MARK in subjects else []
-    return [subject for subject in since if subject not in SLIPPED]
+    if MARK not in subjects:
+        print(f"nothing was checked: there is no commit {MARK!r} in this clone; fetch its history", file=sys.stderr)
+        return []
+    return subjects[: subjects.index(MARK)]
 
 
 def main() -> int:
     """Print what is wrong, a line for each fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("message", nargs="?", type=Path, help="a file with one commit's message")
-    parser.add_argument("--new", action="store_true", help="the commits since the rule exists")
+    parser.add_argument("--new", action="store_true", help="the commits since the rule holds")
     arguments = parser.parse_args()
     subjects = new_subjects() if arguments.new else []
     if arguments.message is not None:

@@ -46,7 +46,7 @@ DOORS = (
         "tests/mesh/doors/test_door_bounds.py::test_a_key_that_only_looks_uses_no_door",
     ),
     Mutant(
-        "the console takes requests of its own pages only",
+        "the console takes requests from its own pages only",
         f"{_DOORS}/console/guard.py",
         'if foreign or site != "same-origin" or (asks_more and origin is None):',
         'if foreign and site != "same-origin":',
