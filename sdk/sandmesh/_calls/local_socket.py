@@ -171,7 +171,8 @@ class CallSocket(DirectStream, LocalSocket):
     def write_now(self, request: pb.MultiplexRequest | bytes) -> None:
         """Send a request as `write` does, however much waits already."""
         if self.transport is not None and not self.ended:
-            self.transport.write(frames.pack(request if isinstance(request, bytes) else request.SerializeToString()))
+            message = request if isinstance(request, bytes) else request.SerializeToString()
+            self.transport.write(frames.prefix(len(message)) + message)
 
     async def done_writing(self) -> None:
         """Announce that no request follows."""

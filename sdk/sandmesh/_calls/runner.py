@@ -149,7 +149,7 @@ class Assembly:
             self._add_dropped(event.dropped)
             return
         block = read_block(event.content)
-        if is_continuation(block) and self._whole is not None:
+        if self._whole is not None and is_continuation(block):
             self._continued.append(block)
             return
         if self._continued:

@@ -1,4 +1,8 @@
-"""Header fields of HTTP/2 as HPACK (RFC 7541) writes them, for a peer that was told to keep no table of them."""
+"""Header fields of HTTP/2 as HPACK (RFC 7541) writes them, for a peer that was told to keep no table of them.
+
+The library hpack (4.2) decodes a block in half the time, 18 for 34 microseconds. A connection has two blocks, and a
+process would import the library first, in 2.6 ms: it would have to open some 80 connections to gain anything.
+"""
 
 from __future__ import annotations
 

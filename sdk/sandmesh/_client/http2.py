@@ -1,6 +1,10 @@
 """One gRPC stream, alone on an HTTP/2 connection, as bytes: what of RFC 9113 such a client needs, without the sockets.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md says how gRPC uses it.
+
+The library h2 (4.4) would be a further dependency of every client. For one stream it takes 4.3 times the processor time
+of this module: 12 for 2.8 microseconds for a message of 200 bytes each way, 22 for 5.0 at 8,000, and 10 ms to import.
+The gateway's HTTP listener, which serves any client with any number of streams, uses h2.
 """
 
 from __future__ import annotations

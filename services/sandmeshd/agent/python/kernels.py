@@ -150,7 +150,8 @@ class KernelProcess:
     def send(self, kind: bytes, payload: bytes = b"") -> None:
         """Send a frame, unless the kernel is gone."""
         if self._channel.transport is not None:
-            self._channel.transport.write(frames.pack(kind + payload))
+            message = kind + payload
+            self._channel.transport.write(frames.prefix(len(message)) + message)
 
     def send_with_descriptor(self, kind: bytes, payload: bytes, fd: int) -> None:
         """Send a frame with a descriptor, unless the kernel is gone."""
