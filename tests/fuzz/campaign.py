@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target, stream_of
-from tests.fuzz.targets import archives, doors, heads, images, links, requests, results, userland
+from tests.fuzz.targets import archives, dockerfiles, doors, heads, images, links, requests, results, userland
 from tests.fuzz.worker import PLACE, Failure, Run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ PARSERS: Final[Mapping[str, Sequence[Target]]] = {
     "results": results.TARGETS,
     "requests": requests.TARGETS,
     "doors": doors.TARGETS,
-    "images": images.TARGETS,
+    "images": (*images.TARGETS, *dockerfiles.TARGETS),
 }
 """The parsers of bytes from sandboxes and registries, and the public RPCs of a mesh, by the module that feeds them."""
 TARGETS: Final[Mapping[str, Target]] = {one.name: one for targets in PARSERS.values() for one in targets}

@@ -8,7 +8,31 @@ _LAYERS = "services/sandmeshd/images/layers"
 _CASES = "tests/unit/images/test_unpack.py"
 _REGISTRY = "tests/unit/images/test_registry.py"
 
+_DOCKERFILES = "tests/unit/images/test_dockerfiles.py"
+_BUILDS = "tests/mesh/images/test_builds.py"
+
 IMAGES = (
+    Mutant(
+        "a link of a build's directory leads not out of it",
+        "services/sandmeshd/agent/boot/build_step/sources.py",
+        "if real != whole and not real.startswith(f\"{whole.rstrip('/')}/\"):",
+        "if not real:",
+        f"{_DOCKERFILES}::test_files_of_a_build_have_a_digest_of_what_they_are",
+    ),
+    Mutant(
+        "a command of a build reaches only what is granted",
+        "services/sandmeshd/drivers/bubblewrap/images/steps.py",
+        "mode = sandbox_pb2.NETWORK_MODE_HOSTS if network else sandbox_pb2.NETWORK_MODE_NONE",
+        "mode = sandbox_pb2.NETWORK_MODE_PUBLIC\n    network = (*network, '127.0.0.1')",
+        f"{_BUILDS}::test_a_command_reaches_what_is_granted_and_nothing_else",
+    ),
+    Mutant(
+        "what a step has for itself is in no layer",
+        "services/sandmeshd/agent/boot/build_step/step.py",
+        '"run/agent", ',
+        "",
+        f"{_BUILDS}::test_mounts_are_there_for_their_command_only",
+    ),
     Mutant(
         "a layer's name leads to nothing above it",
         f"{_LAYERS}/unpacker.py",

@@ -15,6 +15,7 @@ from typing import Any
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.images.blobs import Blobs
+from sandmeshd.images.builds.folders import remove_abandoned, remove_caches
 from sandmeshd.images.collection import Collection, Freed
 from sandmeshd.images.documents import Manifest, ProgramConfig, parse_document, parse_manifest
 from sandmeshd.images.extension import Extension, NewLayer, correct
@@ -118,13 +119,17 @@ class ImageStore:
     async def prune(self, *, unused_seconds: float = 0.0, most_bytes: int | None = None) -> Freed:
         """Remove images that no sandbox uses, and what belongs to none.
 
-        Those that were used within `unused_seconds` stay; with `most_bytes`, those that were not used for longest go
-        until the rest has no more.
+        Those that were used within `unused_seconds` stay, and so do caches of builds' commands; with `most_bytes`,
+        those that were not used for longest go until the rest has no more.
         """
         if not self.directory.exists():
             return Freed()
         async with locked(self._locks / "store"):
-            return await asyncio.to_thread(self._collection.prune, unused_seconds, most_bytes)
+            freed = await asyncio.to_thread(self._collection.prune, unused_seconds, most_bytes)
+        await asyncio.to_thread(remove_abandoned, self.directory)
+        if most_bytes is None:
+            await asyncio.to_thread(remove_caches, self.directory, unused_seconds)
+        return freed
 
     async def push(self, image: PulledImage, target: str, *, progress: Report = lambda step: None) -> str:
         """Push an image to a registry under a name; return the name with its digest.

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
 import tarfile
 import tempfile
+import threading
 from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +26,10 @@ from sandmesh import errors
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmeshd.images.builds.context import Context
 from sandmeshd.images.builds.ignore import read_ignore
-from sandmeshd.images.builds.options import ImageBuildOptions, Report, Totals
+from sandmeshd.images.builds.options import ImageBuildOptions, MountedSecret, Report, Totals
 from sandmeshd.images.image import PulledImage
+from sandmeshd.images.settings import ImageSettings
+from sandmeshd.images.store import ImageStore
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.image_builds import build_image
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
@@ -76,6 +89,20 @@ def bench() -> Generator[Bench]:
     write_image(folder / "base", layers, Env=["PATH=/bin"])
     yield made
     remove_tree(folder)
+
+
+@contextmanager
+def serving_http() -> Generator[int]:
+    """Serve HTTP on this machine's loopback; yield the port."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(Path(__file__).parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 async def test_a_dockerfile_becomes_an_image_that_sandboxes_start_with(bench: Bench, make_mesh: MeshMaker) -> None:
@@ -171,7 +198,158 @@ async def test_what_is_not_supported_is_refused_by_its_line(bench: Bench, text: 
     assert bench.left == []
 
 
+async def test_stages_take_files_of_each_other_and_others_are_skipped(bench: Bench) -> None:
+    bench.write("plain", "p")
+    with tarfile.open(bench.context / "some.tar.gz", "w:gz") as archive:
+        archive.add(bench.context / "plain", "inner/file")
+    text = """ARG FLAVOUR=none
+FROM BASE AS unused
+RUN exit 1
+FROM BASE AS one
+ARG FLAVOUR
+RUN mkdir -p /out/sub && echo $FLAVOUR > /out/sub/f && chown 1234:1300 /out/sub/f && busybox ln -s sub/f /out/link
+FROM one AS two
+ENV OF_TWO=1
+RUN echo two > /out/two
+FROM scratch
+COPY --from=two /out/ /made/
+COPY --from=1 /out/link /followed
+COPY --from=other plain /named/
+COPY --from=oci:FOLDER/base /bin/busybox /bin/sh
+ADD some.tar.gz plain /added/
+RUN --network=none echo done >> /made/two
+""".replace("FOLDER", str(bench.folder))
+    options: dict[str, Any] = {"arguments": {"FLAVOUR": "salt"}, "contexts": {"other": Context(bench.context)}}
+    image, totals = await bench.build(text, **options)
+    assert totals.steps == 8
+    assert not any("unused" in line for line in bench.lines)
+    assert "OF_TWO" not in image.config.env
+    look = """FROM mine:1
+RUN cd /; cat made/sub/f followed made/two named/plain added/plain added/inner/file > /all
+RUN --mount=type=bind,from=BASE,source=/bin,target=/tools /tools/stat -c '%u %g %n' /made/sub/f /named/plain /followed
+"""
+    await bench.build(look + "RUN while read line; do echo $line; done < /all")
+    assert bench.lines[-4:-1] == ["salt", "salt", "two"] or bench.lines[-4:] == ["salt", "salt", "two", "done"]
+    assert "1234 1300 /made/sub/f" in bench.lines
+    assert "0 0 /named/plain" in bench.lines
+    with pytest.raises(errors.InvalidArgument, match="no stage 'three'"):
+        await bench.build(text, **options, target="three")
+
+
+async def test_mounts_are_there_for_their_command_only(bench: Bench) -> None:
+    bench.write("script.sh", "echo from the context\n")
+    text = """FROM BASE
+RUN --mount=type=cache,target=/var/cache/it,mode=0777 echo NUMBER >> /var/cache/it/log; cat /var/cache/it/log
+RUN --mount=type=secret,id=token,uid=1234 cat /run/secrets/token && echo && stat -c '%u %a' /run/secrets/token
+RUN --mount=type=secret,id=token,env=TOKEN --mount=type=secret,id=missing echo "by variable: $TOKEN"
+RUN --mount=type=bind,target=/context,source=. sh /context/script.sh && ! touch /context/x
+RUN --mount=type=tmpfs,target=/scratch,size=1m echo x > /scratch/x
+RUN ls -d /scratch /context /run/secrets /run/agent /opt/sandmesh /var/cache/it || true
+"""
+    options: dict[str, Any] = {"secrets": {"token": MountedSecret("pass word")}}
+    await bench.build(text.replace("NUMBER", "1"), **options)
+    assert "pass word" in bench.lines
+    assert "1234 400" in bench.lines
+    assert "by variable: pass word" in bench.lines
+    assert "from the context" in bench.lines
+    assert sum("No such file" in line for line in bench.lines[-6:]) >= 4
+    await bench.build(text.replace("NUMBER", "2"), **options)
+    assert bench.lines[1:3] == ["1", "2"], "a cache outlives its build"
+    for blob in (bench.images / "blobs").iterdir():
+        data = blob.read_bytes()
+        assert b"pass word" not in (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    # Another secret is no other step.
+    assert (await bench.build(text.replace("NUMBER", "2"), secrets={"token": MountedSecret("new")}))[1].cached == 6
+    await ImageStore(ImageSettings(images=bench.images), bench.folder).prune()
+    kept = [path for name in ("caches", "layers", "blobs", "builds") for path in (bench.images / name).iterdir()]
+    assert kept == []
+
+
+async def test_a_command_reaches_what_is_granted_and_nothing_else(bench: Bench) -> None:
+    with serving_http() as port:
+        text = f"FROM BASE\nRUN wget -q -O - http://127.0.0.1:{port}/ && echo fetched"
+        await bench.build(text, network=(f"127.0.0.1:{port}",))
+        assert bench.lines[-1] == "fetched"
+        with pytest.raises(errors.TemplateBuildFailed, match="code") as failed:
+            await bench.build(text, network=("packages",))
+        assert f"127.0.0.1:{port}" in failed.value.facts["detail"]
+        with pytest.raises(errors.TemplateBuildFailed, match="code"):
+            await bench.build(text, network=())
+
+
+async def test_a_build_that_is_interrupted_or_killed_leaves_nothing_that_stays(bench: Bench) -> None:
+    (bench.context / "Dockerfile").write_text(
+        f"FROM oci:{bench.folder}/base\nRUN echo first > /first\nRUN echo waiting; busybox sleep 600"
+    )
+    environment = {**os.environ, "SANDMESH_IMAGES": str(bench.images)}
+    command = [str(Path(sys.executable).with_name("sandmesh")), "build", str(bench.context), "--tag", "mine:1"]
+    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
+        process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE, env=environment)
+        assert process.stderr is not None
+        while b"waiting" not in (line := await process.stderr.readline()) or b"RUN" in line:
+            assert line, "the build ended"
+        (folder,) = (path for path in (bench.images / "builds").iterdir() if path.is_dir())
+        process.send_signal(number)
+        assert await process.wait() == code
+        async with asyncio.timeout(20):
+            while sandboxes_of(folder):  # noqa: ASYNC110 - /proc has nothing to wait for
+                await asyncio.sleep(0.05)
+        assert (bench.left == []) is (number == signal.SIGINT)
+    _, totals = await bench.build((bench.context / "Dockerfile").read_text().replace("busybox sleep 600", "true"))
+    assert (totals.cached, bench.left) == (1, [])
+
+
+def sandboxes_of(folder: Path) -> list[str]:
+    """Return the processes that a build's step started, by their command line."""
+    found: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            text = path.read_text(errors="replace")
+            found += [text] if str(folder) in text else []
+    return found
+
+
+@contextmanager
+def mounted(path: Path, options: str) -> Generator[None]:
+    """Have a directory in memory, which is this user's."""
+    path.mkdir()
+    subprocess.run(["/usr/bin/mount", "-t", "tmpfs", "-o", options, "none", path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["/usr/bin/umount", path], check=True)
+
+
+@pytest.mark.needs("root")
+async def test_a_full_disk_fails_a_build_and_leaves_nothing_half(bench: Bench) -> None:
+    with mounted(bench.images, "size=24m,mode=0700"):
+        await bench.build("FROM BASE\nRUN true")
+        with pytest.raises(errors.SandmeshError) as failed:
+            await bench.build("FROM BASE\nRUN busybox dd if=/dev/urandom of=/large bs=1M count=12")
+        assert "disk is full" in str(failed.value) or "No space" in failed.value.facts["detail"]
+        assert bench.left == []
+        await bench.build("FROM BASE\nRUN echo fits > /small")
+
+
+def test_the_commands_of_the_page_work_as_they_stand_there(bench: Bench) -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "builds.md"
+    (bench.folder / "app").mkdir()
+    variables = {
+        "SANDMESH_IMAGES": str(bench.images),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(bench.folder),
+        "BASE": f"oci:{bench.folder}/base",
+    }
+    (block,) = re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
+    script = ("/bin/bash", "-euo", "pipefail", "-c", block)
+    done = subprocess.run(script, env=variables, cwd=bench.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("(cached)") == 2
+    assert '"cat"' in done.stdout
+
+
 @pytest.mark.needs("root", "uidmap")
+@pytest.mark.timeout(480)
 def test_all_of_it_holds_for_an_ordinary_user_with_subordinate_ids() -> None:
     with subordinate_home() as home:
-        run_tests(home, __file__, "-k", "not ordinary_user")
+        run_tests(home, __file__, "-k", "becomes or stages or mounts")

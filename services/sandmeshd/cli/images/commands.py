@@ -139,9 +139,15 @@ def _print_image(image: PulledImage, output: Format) -> None:
 
 
 def _print_freed(freed: Freed, output: Format) -> None:
+    from sandmeshd.images.reference import STEPS  # noqa: PLC0415 - as above
+
     if output is Format.JSON:
         print_json({"images": freed.references, "bytes": freed.size})
         return
+    steps = [reference for reference in freed.references if reference.startswith(STEPS)]
     for reference in freed.references:
-        typer.echo(reference)
+        if reference not in steps:
+            typer.echo(reference)
+    if steps:
+        typer.echo(f"{len(steps)} steps of builds were removed", err=True)
     typer.echo(f"{freed.size / 1e6:.1f} MB are free again", err=True)

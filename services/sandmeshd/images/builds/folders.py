@@ -62,14 +62,11 @@ async def cache_folder(store: Path, name: str, *, exclusive: bool) -> AsyncGener
         yield folder
 
 
-def remove_caches(store: Path, unused_seconds: float) -> int:
-    """Remove caches that no build uses, and none has within a time; return how many."""
-    count = 0
+def remove_caches(store: Path, unused_seconds: float) -> None:
+    """Remove caches that no build uses, and none has within a time."""
     for mark in (store / _CACHES).glob(f"*{_LOCK}"):
         lock = try_lock(mark) if time.time() - mark.stat().st_mtime >= unused_seconds else None
         if lock is not None:
             remove_tree(mark.with_suffix(""))
             mark.unlink(missing_ok=True)
             os.close(lock)
-            count += 1
-    return count

@@ -58,5 +58,8 @@ class LayerFile:
         return NewLayer(self._path, f"sha256:{self._digest.hexdigest()}", f"sha256:{digest}", size)
 
     def _close(self) -> None:
-        self._compressed.close()
-        self._file.close()
+        try:
+            self._compressed.close()
+        finally:
+            # Where the disk is full, what is still to be written finds it so, too.
+            self._file.close()

@@ -96,7 +96,9 @@ class _InstructionReader:
             line = self._lines[self._position]
             self._position += 1
             if line.strip() and not line.lstrip().startswith("#"):
-                yield self._instruction(self._position, line.lstrip())
+                number, joined = self._position, self._joined(line.lstrip())
+                if joined:
+                    yield self._instruction(number, joined)
 
     def _read_directives(self) -> None:
         """Read the comments at the beginning that mean something: of them, `escape` changes how the rest is read."""
@@ -109,7 +111,8 @@ class _InstructionReader:
                     raise InvalidArgument(f"line {number} of the Dockerfile: the escape character is \\ or `")
                 self._escape = found["value"]
 
-    def _instruction(self, number: int, line: str) -> ParsedInstruction:
+    def _joined(self, line: str) -> str:
+        """Return a line with those that continue it; empty for a continuation of nothing."""
         joined, continued = self._without_continuation(line)
         while continued and self._position < len(self._lines):
             line = self._lines[self._position]
@@ -117,7 +120,10 @@ class _InstructionReader:
             if line.strip() and not line.lstrip().startswith("#"):
                 more, continued = self._without_continuation(line)
                 joined += more
-        name, *others = joined.strip().split(maxsplit=1)
+        return joined.strip()
+
+    def _instruction(self, number: int, joined: str) -> ParsedInstruction:
+        name, *others = joined.split(maxsplit=1)
         rest = "".join(others)
         flags, text = _split_flags(rest.strip(), self._escape)
         read = ParsedInstruction(number, name.upper(), flags, text, escape=self._escape)
