@@ -35,7 +35,7 @@ async def main() -> None:
     resumed = await client.resume(client.deserialize_session_state(saved))
     async with resumed:
         assert (await resumed.read(Path("note.txt"))).read() == b"kept"
-    # With pause_on_exit `client.delete` would pause it, too.
+    # `client.delete` would end no sandbox: the one that the block's end paused again is ended here.
     await AsyncSandbox.kill(resumed.state.sandbox_id)
     print(result.final_output)
 

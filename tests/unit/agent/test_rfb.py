@@ -44,6 +44,11 @@ def test_input_passes_only_while_it_may_however_the_bytes_arrive(size: int) -> N
     assert fed(False, mixed, size) == b"".join(PICTURE)
 
 
+def test_a_viewer_that_only_watches_says_what_clipboards_it_understands_and_gives_none() -> None:
+    understood, gives = (struct.pack(">B3xiI4s", 6, -8, flags << 24 | 1, b"1234") for flags in (0x01, 0x11))
+    assert fed(False, understood + gives, 5) == understood
+
+
 def test_permission_is_asked_for_each_message() -> None:
     allowed = [True]
     messages = RfbMessages(lambda: allowed[0])

@@ -15,7 +15,7 @@ from hypothesis import given as for_any
 from hypothesis import strategies as st
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.cli.mcp_clients.entries import added, removed, write_settings
+from sandmeshd.cli.mcp_clients.entries import added, read_settings, removed, write_settings
 from sandmeshd.cli.mcp_clients.places import CLIENTS, settings_path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -162,6 +162,24 @@ def test_options_that_the_adapter_does_not_have_and_unknown_clients_are_refused(
     assert (refused.returncode != 0, file.read_text()) == (True, '{"a": 1, // mine\n}')
     assert "is left as it is: it is not JSON" in refused.stderr
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_is_no_file_of_settings_is_refused_and_not_read_without_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    reasons = {
+        Path("/dev/zero"): "not a regular file",
+        tmp_path / "pipe": "not a regular file",
+        tmp_path / "folder": "Is a directory",
+        tmp_path / "bytes": "not UTF-8",
+        tmp_path / "large": "more than 16 MiB",
+    }
+    for path, reason in reasons.items():
+        with pytest.raises(InvalidArgument, match=f"is left as it is: .*{reason}"):
+            read_settings(path)
 
 
 def test_the_registrys_metadata_is_of_this_version_and_its_name_is_in_the_readme() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.mcp_clients import json_text, toml_text
 from sandmeshd.cli.mcp_clients.places import McpHost
+
+LARGEST: Final = 16 << 20
+"""The most bytes of a settings file."""
 
 
 def added(client: McpHost, text: str, name: str, entry: dict[str, object]) -> str:
@@ -52,15 +56,27 @@ def read_settings(path: Path) -> str:
     """Return the text of a settings file; an empty one if there is no file.
 
     Raises:
-        InvalidArgument: It cannot be read, or is not UTF-8.
+        InvalidArgument: It is not a file of at most 16 MiB in UTF-8, or cannot be read.
     """
     try:
-        return path.read_bytes().decode()
+        # Opened without waiting: a pipe's reader would wait for its writer.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _left(path, "it is not a regular file")
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise _left(path, f"it has more than {LARGEST >> 20} MiB")
+        return content.decode()
     except FileNotFoundError:
         return ""
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InvalidArgument(f"{path} is left as it is: {reason}", {"file": str(path)}) from None
+    except UnicodeDecodeError:
+        raise _left(path, "it is not UTF-8") from None
+    except OSError as error:
+        raise _left(path, str(error.strerror)) from None
+
+
+def _left(path: Path, reason: str) -> InvalidArgument:
+    return InvalidArgument(f"{path} is left as it is: {reason}", {"file": str(path)})
 
 
 def write_settings(path: Path, before: str, after: str) -> None:

@@ -19,6 +19,7 @@ _SET_ENCODINGS: Final = 2
 _CUT_TEXT: Final = 6
 _FLAGS_AT: Final = 8
 _NEGATIVE: Final = 0x80
+_ACTIONS: Final = 0x1F << 24
 _CAPABILITIES: Final = 1 << 24
 _EXTENDED_MOUSE: Final = -316
 """With this encoding the length of a mouse event would vary."""
@@ -115,7 +116,7 @@ def _is_capabilities(message: bytes) -> bool:
     """Return whether a clipboard message only says what the viewer understands, which the server must know."""
     if message[0] != _CUT_TEXT or len(message) < _FLAGS_AT + 4 or message[4] < _NEGATIVE:
         return False
-    return bool(int(struct.unpack_from(">I", message, _FLAGS_AT)[0]) & _CAPABILITIES)
+    return int(struct.unpack_from(">I", message, _FLAGS_AT)[0]) & _ACTIONS == _CAPABILITIES
 
 
 def _without_extended_mouse(message: bytes) -> bytes:
