@@ -152,7 +152,7 @@ class ZygoteLoop:
             self._waiting.append((request, fds))
         elif number := self._have_kernel(self._make):
             self._refuse(request, fds, number, "kernel")
-        elif number := _refused_directory(isolation.path_at_home(request["cwd"])):
+        elif number := _refused_directory(isolation.path_at_home(request["cwd"]), request["limits"]["user"]):
             self._refuse(request, fds, number, "directory")
         else:
             self._start(request, fds, kernel=True)
@@ -257,13 +257,18 @@ class ZygoteLoop:
         self._report({"ended": child.id, "status": status, "failure": failure})
 
 
-def _refused_directory(path: str) -> int:
-    """Return what the system has against entering a directory, 0 where nothing."""
+def _refused_directory(path: str, user: int) -> int:
+    """Return what the system has against entering a directory, 0 where nothing.
+
+    What only `user`, which is not this process's, may enter is found out by the kernel.
+    """
     try:
         os.close(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
     except (OSError, ValueError) as error:
-        return getattr(error, "errno", None) or errno.EINVAL
-    return 0 if os.access(path, os.X_OK) else errno.EACCES
+        number: int = getattr(error, "errno", None) or errno.EINVAL
+    else:
+        number = 0 if os.access(path, os.X_OK) else errno.EACCES
+    return 0 if number == errno.EACCES and user not in (0, os.getuid()) else number
 
 
 def deliver(to: socket.socket, message: dict[str, Any]) -> None:
