@@ -106,9 +106,9 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
         with fork_lock:
             from sandmesh.sandbox.session.forks import fork  # noqa: PLC0415 - see above
 
-        return await fork(self, self._config, self._attached().record, count, timeout)
+        return await fork(self, self._copied, self._config, self._attached().record, count, timeout)
 
-    def copied(self, config: BoxConfig) -> Self:
+    def _copied(self, config: BoxConfig) -> Self:
         """Return a box of this class that is not started, with another configuration."""
         other = copy.copy(self)
         vars(other).update(_config=config, _attachment=None, _closed=False, session=None)

@@ -121,8 +121,15 @@ class Sandbox(Lifecycle):
     def fork(self, count: int = 1, timeout: float = 120) -> Forks[Self]:
         """Fork the sandbox into others with a copy of its workspace and home, each an open box of this class.
 
+        Each is created as this one was, with a lease, tokens and network of its own, and is released when it is closed.
+        Processes and kernels are not copied: `not_copied` of the list names them; `kernels.fork` copies a kernel
+        within the sandbox. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says
+        why.
+
         Raises:
-            SandmeshError: As `SandboxAsync.fork`.
+            CapabilityMissing: Its driver takes no snapshots.
+            WrongState: It is paused, or its workspace is a directory of the host.
+            SandmeshError: There is none; nothing is left behind.
         """
         with fork_lock:
             from sandmesh.sandbox.kernels import Forks  # noqa: PLC0415 - see above

@@ -23,14 +23,14 @@ PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.snapshots.archive import Kept
+from sandmeshd.drivers.snapshots.archive import SnapshotArchive
 
 async def stream():
     yield b"x" * (2 << 20)
     print("half", flush=True)
     await asyncio.Event().wait()
 
-asyncio.run(Kept(Path(sys.argv[1]), 4 << 20).save(pb.RuntimeSnapshot(snapshot_id="snap_a"), stream()))
+asyncio.run(SnapshotArchive(Path(sys.argv[1]), 4 << 20).save(pb.RuntimeSnapshot(snapshot_id="snap_a"), stream()))
 """
 
 

@@ -19,7 +19,8 @@ PUBLIC = [
     "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo",
     "Processes",
     "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxConfig", "SandboxRegistry",
-    "SandboxService", "SandboxType", "SandmeshError", "Secret", "SessionInfo", "Snapshot", "Started", "ToolResult",
+    "SandboxService", "SandboxStats", "SandboxType", "SandmeshError", "Secret", "SessionInfo", "Snapshot", "Started",
+    "StatsSample", "ToolResult",
     "Toolkit", "ToolkitAsync", "ToolsChanged", "TrainingSandbox", "TrainingSandboxAsync",
     "__version__", "build_image_uri", "errors", "sandbox_tool", "tools",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -19,8 +20,15 @@ MOST: Final = 100
 _CONCURRENCY: Final = 8
 
 
-async def fork(box: B, config: BoxConfig, record: sandbox_pb2.Sandbox, count: int, timeout: float) -> Forks[B]:
-    """Fork a sandbox into at most `count` others, each open.
+async def fork(
+    box: SandboxAsync,
+    copied: Callable[[BoxConfig], B],
+    config: BoxConfig,
+    record: sandbox_pb2.Sandbox,
+    count: int,
+    timeout: float,
+) -> Forks[B]:
+    """Fork a sandbox into at most `count` others, each open; `copied` makes a box that is not started.
 
     Raises:
         SandmeshError: There is none; nothing is left behind.
@@ -32,7 +40,8 @@ async def fork(box: B, config: BoxConfig, record: sandbox_pb2.Sandbox, count: in
     snapshot = await box.snapshot()
     spec.snapshot_id = snapshot.snapshot_id
     try:
-        made, error = await _make(box, replace(config, sandbox_id=None, spec=spec), count, timeout)
+        forked = replace(config, sandbox_id=None, spec=spec)
+        made, error = await _make([copied(forked) for _ in range(count)], timeout)
     finally:
         await asyncio.shield(box.delete_snapshot(snapshot))
     if not made and error is not None:
@@ -70,14 +79,13 @@ async def _not_copied(box: SandboxAsync, spec: sandbox_pb2.SandboxSpec) -> list[
     return names
 
 
-async def _make(box: B, config: BoxConfig, count: int, timeout: float) -> tuple[list[B], SandmeshError | None]:
+async def _make(forks: list[B], timeout: float) -> tuple[list[B], SandmeshError | None]:
     slots = asyncio.Semaphore(_CONCURRENCY)
 
     async def start(fork: B) -> None:
         async with slots:
             await fork.start()
 
-    forks = [box.copied(config) for _ in range(count)]
     tasks = [asyncio.create_task(start(one)) for one in forks]
     try:
         await asyncio.wait(tasks, timeout=timeout)
@@ -95,7 +103,7 @@ async def _make(box: B, config: BoxConfig, count: int, timeout: float) -> tuple[
             raise failure
     error = next((one for one in failures if isinstance(one, SandmeshError)), None)
     if error is None and late:
-        error = DeadlineExceeded(f"{len(late)} of {count} forks were not ready within {timeout:g} s", changed=True)
+        error = DeadlineExceeded(f"{len(late)} of {len(forks)} forks were not ready within {timeout:g} s", changed=True)
     return [one for one, task in zip(forks, tasks, strict=True) if not task.cancelled() and not task.exception()], error
 
 
