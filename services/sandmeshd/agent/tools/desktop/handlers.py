@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import json
@@ -71,6 +72,9 @@ _COPY = 'printf %s "$1" | xclip -selection clipboard -in >/dev/null 2>&1'
 _PASTE = "xclip -selection clipboard -out -target UTF8_STRING 2>/dev/null || true"
 _HARMLESS = frozenset({"screenshot", "get_screenshot", "zoom", "cursor_position", "get_cursor_position", "wait"})
 """The actions that change nothing, which work while a person has the desktop."""
+_FOCUS_PAUSES: Final = (0.1, 0.2, 0.4)
+"""In seconds, between looks for a window that is to be focused and is not there."""
+
 _TERMINALS = frozenset({"xterm", "uxterm", "lxterm", "x-terminal-emulator"})
 """Those that end where a kernel does not let them take a terminal as their own."""
 _NO_TERMINAL = (
@@ -159,12 +163,21 @@ class ScreenTools:
 
     async def focus_window(self, request: FocusWindow, call: RunningCall) -> Outcome:
         """Focus a window that exists."""
-        known = {int(each["window_id"], 16): each for each in await self._screen.windows(call)}
-        if int(request.window_id, 16) not in known:
+        number, known = int(request.window_id, 16), await self._known(call)
+        for pause in _FOCUS_PAUSES:
+            if number in known:
+                break
+            # A new window can have the id of one that has just closed: the window manager notes that end first.
+            await asyncio.sleep(pause)
+            known = await self._known(call)
+        if number not in known:
             listed = ", ".join(f"{each['window_id']} ({each['title']})" for each in known.values()) or "none"
             raise ToolFailure(f"There is no window {request.window_id}; the windows are: {listed}.")
         await self._screen.mouse(call, "windowactivate", "--sync", str(int(request.window_id, 16)))
         return await _plain(call, {"ok": True})
+
+    async def _known(self, call: RunningCall) -> dict[int, dict[str, Any]]:
+        return {int(each["window_id"], 16): each for each in await self._screen.windows(call)}
 
     async def launch(self, request: LaunchProgram, call: RunningCall) -> Outcome:
         """Start a program in the background."""
