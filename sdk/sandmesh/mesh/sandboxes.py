@@ -82,7 +82,7 @@ class SandboxesAsync:
         await self._rpc.send(lambda stubs: stubs.sandboxes.ReleaseSandbox, request)
 
     async def pause(self, sandbox_id: str, mode: PauseMode = "memory") -> SandboxInfo:
-        """Pause a sandbox, whoever holds it, as `pause` of a box does, and return its record; its lease goes on.
+        """Pause a sandbox of any holder, as `pause` of a box does, and return its record; its lease continues.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.
@@ -95,7 +95,7 @@ class SandboxesAsync:
         return read_sandbox((await self._rpc.send(lambda stubs: stubs.sandboxes.PauseSandbox, request)).sandbox)
 
     async def resume(self, sandbox_id: str) -> SandboxInfo:
-        """Resume a paused sandbox, whoever holds it, and return its record; a running one is left unchanged.
+        """Resume a paused sandbox of any holder, and return its record; a running one is left unchanged.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.

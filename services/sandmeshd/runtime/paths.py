@@ -187,7 +187,7 @@ def make_private(path: Path, mode: int) -> None:
 
 
 def spread(path: Path) -> None:
-    """Have ext4 put each directory that is made in `path` into a part of the disk that is chosen for it.
+    """Set ext4's top-directory flag, so that new directories in `path` are spread over the disk's block groups.
 
     By default all are near `path`. Without a journal ext4 passes over each inode there that was freed within the last
     minutes, so files beside a large tree that was just removed took ten times as long to make.

@@ -141,7 +141,7 @@ def _console(data: bytes) -> str:
 
 
 def _webhook(data: bytes) -> str:
-    """Check a request that nobody signed, and one that was signed with anything as its body."""
+    """Check a request that was not signed, and one that was signed with anything as its body."""
     secret, moment = new_secret(), int(time.time())
     words = data.decode(errors="replace")
     try:

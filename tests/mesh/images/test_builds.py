@@ -105,12 +105,7 @@ def serving_http() -> Generator[int]:
             thread.join()
 
 
-async def test_a_dockerfile_becomes_an_image_that_sandboxes_start_with(bench: Bench, make_mesh: MeshMaker) -> None:
-    bench.write("a.txt", "a")
-    bench.write("sub/b.sh", "echo b\n", 0o755)
-    bench.write("skipped.log", "x")
-    bench.write(".dockerignore", "*.log\n")
-    text = """FROM BASE
+EVERYTHING = """FROM BASE
 ARG WHO=world
 ENV GREETING="hello $WHO"
 WORKDIR /srv/app
@@ -133,18 +128,26 @@ WORKDIR /var/work
 LABEL made=here
 CMD ["sh"]
 """
-    image, totals = await bench.build(text)
+"""A Dockerfile with most instructions."""
+
+
+async def test_a_dockerfile_becomes_an_image_that_sandboxes_start_with(bench: Bench, make_mesh: MeshMaker) -> None:
+    bench.write("a.txt", "a")
+    bench.write("sub/b.sh", "echo b\n", 0o755)
+    bench.write("skipped.log", "x")
+    bench.write(".dockerignore", "*.log\n")
+    image, totals = await bench.build(EVERYTHING)
     assert (totals.steps, totals.cached) == (7, 0)
     assert bench.left == []
     assert image.config.labels == {"made": "here"}
     assert image.config.cmd == ("sh",)
-    again, totals = await bench.build(text)
+    again, totals = await bench.build(EVERYTHING)
     assert (again.digest, totals.steps, totals.cached, totals.written) == (image.digest, 7, 7, 0)
     # A change of what a step takes carries out that step and those after it.
     bench.write("skipped.log", "y")
-    assert (await bench.build(text))[1].cached == 7
+    assert (await bench.build(EVERYTHING))[1].cached == 7
     bench.write("sub/b.sh", "echo c\n", 0o755)
-    other, totals = await bench.build(text)
+    other, totals = await bench.build(EVERYTHING)
     assert (other.digest != image.digest, totals.cached) == (True, 1)
     look = (
         "id -u; pwd; cat /srv/app/said /deep/er/x /app/new; ls /app /srv/app/all; echo $GREETING;"
@@ -258,7 +261,7 @@ RUN ls -d /scratch /context /run/secrets /run/agent /opt/sandmesh /var/cache/it 
     for blob in (bench.images / "blobs").iterdir():
         data = blob.read_bytes()
         assert b"pass word" not in (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    # Another secret is no other step.
+    # A changed secret does not change the step.
     assert (await bench.build(text.replace("NUMBER", "2"), secrets={"token": MountedSecret("new")}))[1].cached == 6
     await ImageStore(ImageSettings(images=bench.images), bench.folder).prune()
     kept = [path for name in ("caches", "layers", "blobs", "builds") for path in (bench.images / name).iterdir()]

@@ -48,7 +48,7 @@ class UsageSample:
 
 
 class ProcessStats:
-    """The samples of one sandbox. None is taken before somebody asks, nor when nobody has asked for long."""
+    """The samples of one sandbox, taken from the first request until some time after the last."""
 
     def __init__(self, workspace: str, home: str) -> None:
         self._workspace = workspace

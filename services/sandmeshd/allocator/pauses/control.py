@@ -58,7 +58,7 @@ class PauseControl:
         self._slots = asyncio.Semaphore(_MOST_PAUSING)
 
     async def pause_idle(self, sandbox_ids: Sequence[str]) -> None:
-        """Pause sandboxes that nobody used for their idle time; what cannot be paused is logged, and comes up again."""
+        """Pause sandboxes that were unused for their idle time; a failure is logged, and a later sweep tries again."""
         fresh = [one for one in sandbox_ids if one not in self._idle]
         self._idle.update(fresh)
         await asyncio.gather(*(self._pause_idle(one) for one in fresh))

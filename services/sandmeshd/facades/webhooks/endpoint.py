@@ -106,7 +106,7 @@ def check_address(address: str, inward: bool) -> None:
     """Refuse an address that is not public, as the network of a sandbox does.
 
     Raises:
-        DeliveryError: It is not public and the webhook is not allowed to use such, or it is no host's.
+        DeliveryError: It is not public, which this webhook does not allow, or the host has no address.
     """
     kind = kind_of(address)
     if kind and (not inward or is_never_reached(address)):

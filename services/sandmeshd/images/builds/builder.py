@@ -115,7 +115,7 @@ class _Build:
         return await self._build(stage)
 
     def check_arguments(self) -> None:
-        """Tell of what was given and is not named by an ARG of a stage that was built."""
+        """Warn of each build argument that no ARG of the stages built declares."""
         for name in sorted(set(self._options.arguments) - self._used):
             self._report.line(f"warning: no ARG of these stages names {name}: --build-arg {name} has no effect")
 

@@ -223,7 +223,7 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchPauses(self, request, context):
-        """WatchPauses streams the sandboxes that are paused from now on, whoever pauses them, until the client cancels, so that the
+        """WatchPauses streams the sandboxes that are paused from now on, by any client, until the client cancels, so that the
         gateway resumes them for requests that come. One may have been resumed by then. Ends with: STORE_UNAVAILABLE (watch again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -64,7 +64,7 @@ class SandboxServiceStub:
     any other. Ends with: STORE_UNAVAILABLE (watch again).
     """
     WatchPauses: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchPausesRequest, _sandbox_pb2.WatchPausesResponse]
-    """WatchPauses streams the sandboxes that are paused from now on, whoever pauses them, until the client cancels, so that the
+    """WatchPauses streams the sandboxes that are paused from now on, by any client, until the client cancels, so that the
     gateway resumes them for requests that come. One may have been resumed by then. Ends with: STORE_UNAVAILABLE (watch again).
     """
     ListTemplates: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListTemplatesRequest, _sandbox_pb2.ListTemplatesResponse]
@@ -157,7 +157,7 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     any other. Ends with: STORE_UNAVAILABLE (watch again).
     """
     WatchPauses: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchPausesRequest, _sandbox_pb2.WatchPausesResponse]  # type: ignore[assignment]
-    """WatchPauses streams the sandboxes that are paused from now on, whoever pauses them, until the client cancels, so that the
+    """WatchPauses streams the sandboxes that are paused from now on, by any client, until the client cancels, so that the
     gateway resumes them for requests that come. One may have been resumed by then. Ends with: STORE_UNAVAILABLE (watch again).
     """
     ListTemplates: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListTemplatesRequest, _sandbox_pb2.ListTemplatesResponse]  # type: ignore[assignment]
@@ -301,7 +301,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.WatchPausesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WatchPausesResponse], _abc.AsyncIterator[_sandbox_pb2.WatchPausesResponse]]:
-        """WatchPauses streams the sandboxes that are paused from now on, whoever pauses them, until the client cancels, so that the
+        """WatchPauses streams the sandboxes that are paused from now on, by any client, until the client cancels, so that the
         gateway resumes them for requests that come. One may have been resumed by then. Ends with: STORE_UNAVAILABLE (watch again).
         """
 

@@ -48,7 +48,7 @@ class Command:
             os._exit(code)
 
     def _be_first(self) -> int:
-        """Be the first process of a pid namespace, which ends all others with itself; return the command's code."""
+        """Run the command as the child of this PID 1, whose end ends the namespace; return its exit code."""
         script = self._command["script"]
         if script:
             with open(os.open(_SCRIPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755), "w", encoding="utf-8") as file:

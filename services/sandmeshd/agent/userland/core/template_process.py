@@ -81,7 +81,7 @@ class User:
         return isolation.enter_nested_namespaces()
 
     def settle(self, seccomp: bytes) -> None:
-        """Give up what user code lacks."""
+        """Drop the privileges that user code does not have."""
         isolation.give_up_privileges(seccomp)
 
 

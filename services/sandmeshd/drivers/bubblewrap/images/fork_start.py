@@ -70,7 +70,7 @@ class ImageHold:
         return ImageHold(os.dup(self.descriptor()))
 
     def close(self) -> None:
-        """Let go of the image."""
+        """Release the image."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
@@ -100,7 +100,7 @@ class ImageRecipe(Recipe):
         return replace(self, hold=self.hold.copy())
 
     def close(self) -> None:
-        """Let go of the image."""
+        """Release the image."""
         self.hold.close()
 
 

@@ -44,7 +44,7 @@ async def context_kernel(guest: Guest, name: str) -> KernelAsync:
 
 
 async def _has_script(guest: Guest) -> bool:
-    """Return whether the sandbox has the context of JavaScript: it has Node.js, and nobody removed the context."""
+    """Return whether the sandbox has the context of JavaScript: it has Node.js, and the context was not removed."""
     if guest.script is None:
         look = await guest.box.processes.start(["/bin/sh", "-c", "command -v node"])
         guest.script = (await look.wait()).exit_code == 0
