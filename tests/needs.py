@@ -140,6 +140,10 @@ def _newer_python() -> str:
     return "" if newer_python() else lacks
 
 
+def _strace() -> str:
+    return "" if shutil.which("strace") else "strace is not installed (apt-get install strace)"
+
+
 def _uids() -> str:
     from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate  # noqa: PLC0415 - only those who ask need it
 
@@ -182,6 +186,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "names": _names,
     "python 3.12": _newer_python,
     "runsc": _runsc,
+    "strace": _strace,
     "uidmap": _uidmap,
     "uids for sandboxes": _uids,
     "user namespaces": _user_namespaces,
