@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     )
     from sandmesh.sandbox.class_registry import SandboxConfig
     from sandmesh.sandbox.dummy import DummySandbox
+    from sandmesh.sandbox.images.builds import BuiltImage
+    from sandmesh.sandbox.images.image import Image, RegistryLogin
     from sandmesh.sandbox.kernels import Forks, KernelAsync, KernelInfo, KernelMark, KernelsAsync
     from sandmesh.sandbox.mcp import McpServer, ToolsChanged
     from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync, ProcessInfo
@@ -69,6 +71,7 @@ __all__ = [
     "BaseSandboxAsync",
     "BrowserSandbox",
     "BrowserSandboxAsync",
+    "BuiltImage",
     "CallEvent",
     "Cleared",
     "ContentBlock",
@@ -81,6 +84,7 @@ __all__ = [
     "Forks",
     "GuiSandbox",
     "GuiSandboxAsync",
+    "Image",
     "InputRequested",
     "InstanceFailed",
     "Kernel",
@@ -103,6 +107,7 @@ __all__ = [
     "Processes",
     "ProcessesAsync",
     "Progress",
+    "RegistryLogin",
     "Result",
     "Sandbox",
     "SandboxAsync",
@@ -166,6 +171,9 @@ _HOMES = {
     "SandboxStats": "results",
     "StatsSample": "results",
     "SandmeshError": "errors",
+    "BuiltImage": "sandbox.images.builds",
+    "Image": "sandbox.images.image",
+    "RegistryLogin": "sandbox.images.image",
     "Limits": "inputs",
     "NetworkGrant": "inputs",
     "Secret": "inputs",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, cast
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, cast
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES
@@ -166,6 +166,15 @@ class LifetimeOptions(TypedDict, total=False):
     """Whether requests resume the sandbox while it is paused: calls, files, ports, views. By default they do."""
 
 
+class DescribedImage(Protocol):
+    """What `sandmesh.Image` is: an image that a program describes."""
+
+    @property
+    def dockerfile(self) -> str:
+        """The Dockerfile that is built."""
+        ...
+
+
 class Options(LifetimeOptions, total=False):
     """Keyword-only arguments of the constructors."""
 
@@ -190,8 +199,9 @@ class Options(LifetimeOptions, total=False):
     secrets: Mapping[str, SecretInput] | None
     """Secrets by environment variable, as {"OPENAI_API_KEY": Secret(hosts=["api.openai.com"])}."""
 
-    image: str | None
-    """The image that is its root, which its processes can write: "python:3.12-slim", "oci:DIR", "docker-archive:FILE".
+    image: str | DescribedImage | None
+    """The image that is its root, which its processes can write: "python:3.12-slim", "oci:DIR", or an
+    `Image`, which is built first.
 
     Shell, processes, PATH, working directory and user are the image's then. None: the template's own.
     """

@@ -16,6 +16,7 @@ from sandmesh._calls.local_socket import Metadata
 from sandmesh._client.addresses import DialTarget
 from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
+from sandmesh.api.image.v1 import image_pb2, image_pb2_grpc
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
 from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
@@ -64,6 +65,7 @@ METHODS: Mapping[str, Method] = {
     for file in (
         audit_pb2,
         call_pb2,
+        image_pb2,
         port_pb2,
         quota_pb2,
         sandbox_pb2,
@@ -120,6 +122,11 @@ class Stubs:
     def templates(self) -> template_pb2_grpc.TemplateServiceAsyncStub:
         """Templates."""
         return template_pb2_grpc.TemplateServiceStub(self._opened())
+
+    @cached_property
+    def images(self) -> image_pb2_grpc.ImageServiceAsyncStub:
+        """Builds of images."""
+        return image_pb2_grpc.ImageServiceStub(self._opened())
 
     @cached_property
     def quotas(self) -> quota_pb2_grpc.QuotaServiceAsyncStub:

@@ -180,7 +180,7 @@ def _read_image(value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or not value or len(value) > _LONGEST_IMAGE or not value.isprintable():
-        raise _refuse("image", "is the name of an image, like python:3.12-slim", value)
+        raise _refuse("image", "is the name of an image, like python:3.12-slim, or an Image", value)
     return value
 
 

@@ -15,7 +15,7 @@ FORM = "anthropic"
 
 
 @dataclass(frozen=True)
-class Image:
+class ReplyImage:
     """An image, encoded in base64."""
 
     mime_type: str
@@ -40,7 +40,7 @@ class ModelReply:
     """What a model is sent for a call: text, then images."""
 
     text: str
-    images: tuple[Image, ...]
+    images: tuple[ReplyImage, ...]
     is_error: bool
 
     @classmethod
@@ -49,7 +49,7 @@ class ModelReply:
         blocks: list[dict[str, Any]] = reply["content"]
         texts = [str(block["text"]) for block in blocks if block["type"] == "text"]
         sources = [block["source"] for block in blocks if block["type"] == "image"]
-        images = tuple(Image(str(source["media_type"]), str(source["data"])) for source in sources)
+        images = tuple(ReplyImage(str(source["media_type"]), str(source["data"])) for source in sources)
         return cls("\n".join(texts) or ("" if images else "(no output)"), images, bool(reply["is_error"]))
 
     @property

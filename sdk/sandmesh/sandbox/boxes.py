@@ -32,6 +32,7 @@ from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.api import FilesAsync
+    from sandmesh.sandbox.images.image import Image
     from sandmesh.sandbox.kernels import Forks, KernelsAsync
     from sandmesh.sandbox.network import NetworkAsync, SandboxSecretsAsync
     from sandmesh.sandbox.processes import ProcessesAsync
@@ -41,6 +42,16 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.session.info import BoxSession
 
 # Kernels, processes and files are imported at their first use: most programs use few of them.
+
+
+def _described(image: object) -> Image | None:
+    """Return an image that this program describes, None for a name and for what is neither."""
+    if image is None or isinstance(image, str):
+        return None
+    with fork_lock:
+        from sandmesh.sandbox.images.image import Image  # noqa: PLC0415 - see above
+
+    return image if isinstance(image, Image) else None
 
 
 class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, ToolCallsAsync):
@@ -75,16 +86,18 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             options.get("ttl"), options.get("idle_timeout"), options.get("on_idle"), options.get("auto_resume")
         )
         lifetimes.check()
+        described = _described(options.get("image"))
         config = BoxConfig(
             sandbox_id=None if sandbox_id is None else read_name("sandbox_id", sandbox_id),
             timeout=read_seconds("timeout", timeout),
             base_url=base_url,
             bearer_token=bearer_token,
-            spec=write_spec(template, options),
+            spec=write_spec(template, options if described is None else {**options, "image": None}),
             lifetimes=lifetimes,
             ca_cert=options.get("ca_cert"),
             batch=write_batch(options),
             reply_characters=REPLY_CHARACTERS if reply_characters is None else read_reply_characters(reply_characters),
+            image=described,
         )
         super().__init__(template, config)
         self.session: BoxSession | None = None

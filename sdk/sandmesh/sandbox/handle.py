@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sandmesh._calls.call import Order, write_arguments
 from sandmesh._client.connection import Connection, acquire, release
@@ -21,6 +21,9 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandmeshError, WrongState
 from sandmesh.replies import REPLY_CHARACTERS
 from sandmesh.sandbox.session.lease import Lifetimes, SessionLease
+
+if TYPE_CHECKING:
+    from sandmesh.sandbox.images.image import Image
 
 # The most bytes of a collected result; `stream` has no such limit.
 OUTPUT_LIMIT = 64 * 1024 * 1024
@@ -42,6 +45,8 @@ class BoxConfig:
     ca_cert: str | Path | None
     batch: sandbox_pb2.Batch | None = None
     reply_characters: int = REPLY_CHARACTERS
+    # Is built before the sandbox is created; the spec names none then.
+    image: Image | None = None
 
 
 @dataclass
@@ -227,12 +232,25 @@ async def _create(connection: Connection, config: BoxConfig) -> Attachment:
     # Ids chosen here make the request safe to repeat, and to undo if its response never arrives.
     session = SessionLease(connection, f"anonymous-{uuid.uuid4().hex}", uuid.uuid4().hex, config.lifetimes)
     try:
-        connected = await session.connect([session_pb2.SlotSpec(spec=config.spec, batch=config.batch)], config.timeout)
+        slot = session_pb2.SlotSpec(spec=await _spec(connection, config), batch=config.batch)
+        connected = await session.connect([slot], config.timeout)
         (record,) = connected.session.sandboxes.values()
     except asyncio.CancelledError:
         await asyncio.shield(_undo(session))
         raise
     return Attachment(connection, record, session, os.getpid())
+
+
+async def _spec(connection: Connection, config: BoxConfig) -> sandbox_pb2.SandboxSpec:
+    """Return what the sandbox is to be; an image that this program describes is built first."""
+    if config.image is None:
+        return config.spec
+    from sandmesh.sandbox.images.builds import build_on  # noqa: PLC0415 - few programs describe images
+
+    spec = sandbox_pb2.SandboxSpec()
+    spec.CopyFrom(config.spec)
+    spec.image = (await build_on(connection, config.image, config.timeout)).reference
+    return spec
 
 
 async def _undo(session: SessionLease) -> None:

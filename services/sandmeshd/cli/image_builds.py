@@ -114,8 +114,8 @@ def _print_output(line: str) -> None:
 
 
 def _read(directory: str, options: ImageOptions) -> ImageBuildOptions:
+    from sandmesh.shared.dockerignore import read_ignore  # noqa: PLC0415
     from sandmeshd.images.builds.context import Context  # noqa: PLC0415 - as above
-    from sandmeshd.images.builds.ignore import read_ignore  # noqa: PLC0415
     from sandmeshd.images.builds.options import ImageBuildOptions  # noqa: PLC0415
 
     folder = Path(directory)
@@ -146,8 +146,8 @@ def _read_dockerfile(file: Path | None) -> bytes:
 
 
 def _contexts(texts: list[str]) -> Iterator[tuple[str, Context]]:
+    from sandmesh.shared.dockerignore import read_ignore  # noqa: PLC0415
     from sandmeshd.images.builds.context import Context  # noqa: PLC0415 - as above
-    from sandmeshd.images.builds.ignore import read_ignore  # noqa: PLC0415
 
     for text in texts:
         name, _, place = text.partition("=")

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.call.v1 import call_pb2
+from sandmesh.api.image.v1 import image_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
@@ -153,6 +154,7 @@ def _owners(allocator: grpc.aio.Channel, broker: grpc.aio.Channel) -> list[tuple
         (quota_pb2.DESCRIPTOR.services_by_name["QuotaService"], allocator),
         (secret_pb2.DESCRIPTOR.services_by_name["SecretService"], allocator),
         (template_pb2.DESCRIPTOR.services_by_name["TemplateService"], allocator),
+        (image_pb2.DESCRIPTOR.services_by_name["ImageService"], allocator),
     ]
 
 

@@ -18,6 +18,10 @@ TRANSPORTS: Final = ("oci", "oci-archive", "docker-archive", "tar")
 """What names something of this machine: an OCI layout, one in a tar, what `docker save` wrote, a root's tar."""
 STEPS: Final = "build.sandmesh.invalid/step"
 """What the names of images begin with that builds keep of their steps: no registry can have it (RFC 6761)."""
+BUILT: Final = "build.sandmesh.invalid/image"
+"""As STEPS, of images that users built without a name for all."""
+PRIVATE: Final = "build.sandmesh.invalid/base"
+"""As STEPS, of images that were pulled with a user's own credentials: who does not have those cannot know the rest."""
 
 _LONGEST: Final = 1024
 _HOST: Final = re.compile(

@@ -49,6 +49,15 @@ class ImageSettings(Settings):
     image_no_proxy: str = ""
     """Hosts that are reached without that proxy, separated by commas; by default NO_PROXY's."""
 
+    image_builds: int = Field(default=2, ge=1)
+    """How many images are built at a time for clients of the mesh; others wait."""
+
+    image_build_seconds: float = Field(default=3600, gt=0)
+    """The most seconds that a build for a client may take."""
+
+    image_context_bytes: int = Field(default=4 << 30, ge=1 << 10)
+    """The most bytes that a client may upload for a build; all uploads together have at most four times that."""
+
     @field_validator("image_proxy")
     @classmethod
     def _none_if_empty(cls, proxy: SecretStr | None) -> SecretStr | None:

@@ -47,8 +47,8 @@ class ImageStore:
         self._blobs = Blobs(self.directory / "blobs", self._locks)
         self._layers = Layers(self.directory / "layers", self._locks)
 
-    async def pull(self, reference: str, *, progress: Report = lambda step: None) -> PulledImage:
-        """Return an image, which is downloaded and unpacked as far as it is not here.
+    async def pull(self, reference: str, name: str = "", *, progress: Report = lambda step: None) -> PulledImage:
+        """Return an image, which is downloaded and unpacked as far as it is not here, under its name or another.
 
         Raises:
             InvalidArgument: There is no such image, it is not for this platform, or it is damaged or hostile.
@@ -56,7 +56,7 @@ class ImageStore:
             PermissionDenied: The registry wants credentials, or the policy forbids the image.
             RuntimeUnavailable: The registry does not respond, the disk is full, or this user has no subordinate ids.
         """
-        return await self._pull(reference, reference, progress)
+        return await self._pull(reference, name or reference, progress)
 
     async def import_image(self, path: Path, name: str, *, progress: Report = lambda step: None) -> PulledImage:
         """Return an image of a file or directory of this machine, under a name of its own.

@@ -26,6 +26,7 @@ from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, open_gateway
 from sandmeshd.mesh.doors import open_doors
 from sandmeshd.mesh.driver import decorated, open_driver
+from sandmeshd.mesh.image_builds import image_servicer
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.mesh.shutdown import LEFT, Ending
 from sandmeshd.mesh.start_checks import (
@@ -42,6 +43,7 @@ from sandmeshd.runtime.rpc.local_channel import local_channel
 from sandmeshd.runtime.rpc.registrations import (
     audit_service,
     driver_service,
+    image_service,
     quota_service,
     sandbox_service,
     secret_service,
@@ -150,6 +152,7 @@ async def _open_internal(
         secret_service(allocator.secrets),
         audit_service(AuditServicer(AuditRecords(store, settings.audit_entries), Projects(store))),
         template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),
+        image_service(image_servicer(settings)),
     ]
     await stack.enter_async_context(open_server([address], services, [identity_required(identities(settings))]))
     return local_channel(services)

@@ -24,8 +24,8 @@ import pytest
 
 from sandmesh import errors
 from sandmesh.sandbox.boxes import SandboxAsync
+from sandmesh.shared.dockerignore import read_ignore
 from sandmeshd.images.builds.context import Context
-from sandmeshd.images.builds.ignore import read_ignore
 from sandmeshd.images.builds.options import ImageBuildOptions, MountedSecret, Report, Totals
 from sandmeshd.images.image import PulledImage
 from sandmeshd.images.settings import ImageSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import pkgutil
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -20,6 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 import sandmesh.api
 from sandmesh.api.audit.v1 import audit_pb2
 from sandmesh.api.call.v1 import call_pb2
+from sandmesh.api.image.v1 import image_pb2
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
@@ -252,6 +254,10 @@ REQUESTS: dict[str, Make] = {
     "SandboxService.SweepMesh": lambda own: sandbox_pb2.SweepMeshRequest(dry_run=True),
     "PortService.ExposePort": lambda own: port_pb2.ExposePortRequest(sandbox_id=own.sandbox_id, port=8080),
     "PortService.ListExposedPorts": lambda own: port_pb2.ListExposedPortsRequest(sandbox_id=own.sandbox_id),
+    "ImageService.UploadBuildContext": lambda own: image_pb2.UploadBuildContextRequest(
+        digest=f"sha256:{hashlib.sha256(b'x').hexdigest()}", size=1, data=b"x"
+    ),
+    "ImageService.BuildImage": lambda own: image_pb2.BuildImageRequest(dockerfile=b"FROM scratch"),
     "PortService.RevokePort": lambda own: port_pb2.RevokePortRequest(sandbox_id=own.sandbox_id, exposure_id="none"),
     "AuditService.ListAudit": lambda own: audit_pb2.ListAuditRequest(),
     "QuotaService.SetQuota": lambda own: quota_pb2.SetQuotaRequest(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.dockerignore import DockerIgnore
 from sandmeshd.images.builds.context import Context
-from sandmeshd.images.builds.ignore import DockerIgnore
 from sandmeshd.images.builds.mounts import read_mount
 from sandmeshd.images.builds.stages import read_stages
 from sandmeshd.images.builds.state import State

@@ -4,7 +4,17 @@ Its runtime is the mesh's state directory: one folder a sandbox, with a lock tha
 """
 
 from sandmeshd.drivers.bubblewrap.app import build_system, has_system, open_driver, sweep_state
+from sandmeshd.drivers.bubblewrap.images.source import check_build, check_pull
 from sandmeshd.drivers.bubblewrap.images.steps import open_runner
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 
-__all__ = ["BubblewrapSettings", "build_system", "has_system", "open_driver", "open_runner", "sweep_state"]
+__all__ = [
+    "BubblewrapSettings",
+    "build_system",
+    "check_build",
+    "check_pull",
+    "has_system",
+    "open_driver",
+    "open_runner",
+    "sweep_state",
+]

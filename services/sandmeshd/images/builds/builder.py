@@ -25,7 +25,7 @@ from sandmeshd.images.extension import NewLayer
 from sandmeshd.images.image import PulledImage
 from sandmeshd.images.progress import PullProgress
 from sandmeshd.images.pull import platform
-from sandmeshd.images.reference import STEPS
+from sandmeshd.images.reference import BUILT, PRIVATE, STEPS, parse_reference
 from sandmeshd.images.store import ImageStore
 from sandmeshd.runtime.full_disk import full_disk_explained
 
@@ -57,7 +57,7 @@ class DockerfileBuilder:
     totals: Totals = field(default_factory=Totals)
 
     async def build(self, name: str) -> PulledImage:
-        """Build the image, and give it a name.
+        """Build the image, and give it a name; without one it gets one that is made of its owner and what is in it.
 
         Raises:
             InvalidArgument: The Dockerfile is not valid, or has what is not supported; the message has the line.
@@ -71,7 +71,12 @@ class DockerfileBuilder:
                 run = _Build(self, folder, held, instructions)
                 made = await run.build_last()
                 run.check_arguments()
-                return await self.store.extend(name, made.image, made.state.config, None)
+                return await self.store.extend(name or self._own_name(made), made.image, made.state.config, None)
+
+    def _own_name(self, made: _BuiltStage) -> str:
+        """Return a name that only who has the same image can know."""
+        facts = [self.options.owner, self.store.extension.diff_ids(made.image), made.state.config]
+        return f"{BUILT}:{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}"
 
 
 class _Build:
@@ -173,10 +178,21 @@ class _Build:
 
         said: set[str] = set()
         try:
-            found = None if self._options.pull else self._store.find(name)
-            return self._hold(found or await self._store.pull(name, progress=note))
+            own = self._private_name(name)
+            found = None if self._options.pull else self._store.find(own) or self._store.find(name)
+            if found is None:
+                self._options.check_pull(name)
+                found = await self._store.pull(name, own, progress=note)
+            return self._hold(found)
         except SandmeshError as error:
             raise type(error)(f"line {one.line} of the Dockerfile: {error.message}", error.facts) from None
+
+    def _private_name(self, name: str) -> str:
+        """Return the name of a base here: one that others do not know where it takes credentials of the owner's."""
+        if not self._options.private:
+            return name
+        facts = f"{self._options.owner}\0{parse_reference(name)}"
+        return f"{PRIVATE}:{hashlib.sha256(facts.encode()).hexdigest()}"
 
     def _hold(self, image: PulledImage) -> PulledImage:
         self._held.callback(os.close, self._store.hold(image))
@@ -248,7 +264,7 @@ class _Build:
                 for name, exclusive in plan.caches
             ]
             layer = stack.enter_context(LayerFile(folder / "layer", self._store.settings.image_bytes))
-            step = _step_of(plan, made, tuple(caches))
+            step = _step_of(plan, made, tuple(caches), self._options)
             try:
                 outcome = await self._builder.runner.run(step, place, layer, tail.add)
             except InvalidArgument as error:
@@ -259,7 +275,7 @@ class _Build:
             return layer.finish()
 
 
-def _step_of(plan: Plan, made: _BuiltStage, caches: tuple[Path, ...]) -> ImageStep:
+def _step_of(plan: Plan, made: _BuiltStage, caches: tuple[Path, ...], options: ImageBuildOptions) -> ImageStep:
     return ImageStep(
         layers=made.image.layers if made.image else (),
         directories=tuple(made.state.directories),
@@ -268,6 +284,7 @@ def _step_of(plan: Plan, made: _BuiltStage, caches: tuple[Path, ...]) -> ImageSt
         images=tuple(image.layers for image in plan.images),
         caches=caches,
         network=plan.network,
+        only_public=options.only_public,
         input=plan.input,
     )
 

@@ -33,6 +33,14 @@ class ImageBuildOptions:
     """Whether steps that were carried out before are taken from the cache."""
     pull: bool = False
     """Whether base images are looked up in their registries though they are here."""
+    only_public: bool = False
+    """Whether the hosts that commands may reach must have public addresses."""
+    owner: str = ""
+    """Whose image it is, where it gets no name for all."""
+    private: bool = False
+    """Whether bases are pulled with credentials of the owner's, and so are for no one else."""
+    check_pull: Callable[[str], None] = lambda name: None
+    """Raises PermissionDenied for an image that may not be pulled."""
 
 
 @dataclass

@@ -24,6 +24,8 @@ class ImageStep:
     """Directories that outlive the step."""
     network: tuple[str, ...] = ()
     """What its command may reach, as a sandbox's grant has it; empty: nothing."""
+    only_public: bool = False
+    """Whether the hosts among it must have public addresses."""
     input: Path | None = None
     """The tar of files that it takes."""
 

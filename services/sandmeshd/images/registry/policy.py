@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from sandmesh.errors import PermissionDenied
-from sandmeshd.images.reference import STEPS, AnyReference, Reference
+from sandmeshd.images.reference import BUILT, PRIVATE, STEPS, AnyReference, Reference
 from sandmeshd.images.settings import ImageSettings
 
 
@@ -16,7 +16,7 @@ def check_policy(settings: ImageSettings, reference: AnyReference) -> None:
         PermissionDenied: Its registry or repository is not among the allowed ones, or it has no digest and must.
     """
     name = f"{reference.registry}/{reference.repository}" if isinstance(reference, Reference) else str(reference)
-    if name == STEPS:
+    if name in (STEPS, BUILT, PRIVATE):
         # It is made here, of an image that was checked.
         return
     allowed = settings.image_registries

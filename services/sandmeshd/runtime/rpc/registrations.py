@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.driver.v1 import driver_pb2, driver_pb2_grpc
+from sandmesh.api.image.v1 import image_pb2, image_pb2_grpc
 from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.secret.v1 import secret_pb2, secret_pb2_grpc
@@ -69,3 +70,9 @@ def template_service(servicer: template_pb2_grpc.TemplateServiceServicer) -> Ser
     return ServiceRegistration(
         name, lambda server: template_pb2_grpc.add_TemplateServiceServicer_to_server(servicer, server)
     )
+
+
+def image_service(servicer: image_pb2_grpc.ImageServiceServicer) -> ServiceRegistration:
+    """Return the service of images' builds."""
+    name = image_pb2.DESCRIPTOR.services_by_name["ImageService"].full_name
+    return ServiceRegistration(name, lambda server: image_pb2_grpc.add_ImageServiceServicer_to_server(servicer, server))

@@ -38,6 +38,31 @@ def variables(config: ImageConfig, template: Template, spec: sandbox_pb2.Sandbox
     return {**_PLAIN, **config.env, **template.variables, **spec.environment}
 
 
+def check_pull(settings: BubblewrapSettings, reference: str) -> None:
+    """Check that an image that is not here may be pulled for a user.
+
+    Raises:
+        PermissionDenied: It names a file of the host's in a mesh of several users, or only pulled ones are allowed.
+    """
+    local = isinstance(parse_reference(reference), LocalReference)
+    if settings.image_sandboxes == "pulled" or (local and not settings.own_workspaces):
+        fix = f"have an administrator run: sandmesh image pull {reference}"
+        why = "is a file of the mesh's machine" if local else "was not pulled"
+        raise PermissionDenied(f"the image {reference} {why}, and users may not pull it: {fix}", {"fix": fix})
+
+
+def check_build(settings: BubblewrapSettings) -> None:
+    """Check that users may build images, whose commands have root inside.
+
+    Raises:
+        PermissionDenied: A setting forbids images or root inside.
+    """
+    for name, value in (("IMAGE", settings.image_sandboxes), ("ROOT", settings.root_sandboxes)):
+        if value == "never":
+            fix = f"have an administrator change SANDMESH_{name}_SANDBOXES"
+            raise PermissionDenied(f"builds of images are forbidden here: {fix}", {"fix": fix})
+
+
 class ImageSource:
     """The images of one driver's sandboxes."""
 
@@ -69,11 +94,7 @@ class ImageSource:
         found = await asyncio.to_thread(self._store.find, reference)
         if found is not None:
             return found
-        local = isinstance(parse_reference(reference), LocalReference)
-        if self._settings.image_sandboxes == "pulled" or (local and not self._settings.own_workspaces):
-            fix = f"have an administrator run: sandmesh image pull {reference}"
-            why = "is a file of the mesh's machine" if local else "was not pulled"
-            raise PermissionDenied(f"the image {reference} {why}, and users may not pull it: {fix}", {"fix": fix})
+        check_pull(self._settings, reference)
         task = self._pulls.get(reference)
         if task is None:
             task = self._pulls[reference] = asyncio.create_task(self._store.pull(reference))

@@ -73,7 +73,7 @@ class StepRunner:
 
     async def _run(self, step: ImageStep, folder: Path, outputs: tuple[Sink, Output], ids: IdRange) -> StepOutcome:
         place = _make_folder(folder, ids)
-        grant = _grant(step.network)
+        grant = _grant(step.network, only_public=step.only_public)
         refused: list[EgressRefused] = []
         async with AsyncExitStack() as stack:
             if step.network:
@@ -167,13 +167,14 @@ def _make_folder(folder: Path, ids: IdRange) -> StepDirectories:
     return place
 
 
-def _grant(network: tuple[str, ...]) -> sandbox_pb2.NetworkGrant:
+def _grant(network: tuple[str, ...], *, only_public: bool) -> sandbox_pb2.NetworkGrant:
     """Return what a step's network is as a grant, as the SDK has it."""
     if "public" in network:
         rest = [word for word in network if word != "public"]
-        return sandbox_pb2.NetworkGrant(mode=sandbox_pb2.NETWORK_MODE_PUBLIC, hosts=rest)
+        public = sandbox_pb2.NETWORK_MODE_PUBLIC
+        return sandbox_pb2.NetworkGrant(mode=public, hosts=rest, only_public=only_public)
     mode = sandbox_pb2.NETWORK_MODE_HOSTS if network else sandbox_pb2.NETWORK_MODE_NONE
-    return sandbox_pb2.NetworkGrant(mode=mode, hosts=network)
+    return sandbox_pb2.NetworkGrant(mode=mode, hosts=network, only_public=only_public)
 
 
 @contextmanager
