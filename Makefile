@@ -5,6 +5,7 @@
 #   make test-all         every test that this machine can run
 #   make mutants          removes protections one by one: a named test must notice each
 #   make fuzz             random input for every public RPC and for parsers of bytes from sandboxes
+#   make release          the files of a release, checked as their users will use them; publishes nothing
 #   make check            formatting, lints, types, import rules, protos
 # PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).
 
@@ -14,7 +15,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-all faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench stubs format hooks clean set-up-local set-up-dev
+.PHONY: help demo test test-all faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench stubs release format hooks clean set-up-local set-up-dev set-up-release
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -91,6 +92,11 @@ stubs: set-up-dev
 	@$(VENV)/python scripts/generate_stubs.py
 	@$(VENV)/python scripts/tool_stubs.py
 
+# The files of a release, built twice and compared, and installed with each extra on every Python that is found here;
+# publishes nothing. RELEASE=--build only builds them. The version is in sdk/sandmesh/shared/version.py.
+release: set-up-release
+	@$(VENV)/python -m scripts.release $(RELEASE)
+
 # Lets git check the subject of each commit (scripts/commit_messages.py).
 hooks:
 	@git config core.hooksPath scripts/hooks
@@ -109,3 +115,6 @@ set-up-local:
 
 set-up-dev:
 	@sh scripts/set_up.sh dev
+
+set-up-release:
+	@sh scripts/set_up.sh release

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Create .venv with what `local` (the demo) or `dev` (the tests and checks) needs; do nothing where it is up to date.
+# Create .venv with what `local` (the demo), `dev` (the tests and checks) or `release` needs; do nothing where it is up to date.
 # With SANDMESH_DRIVER=docker or gvisor `local` has that driver's packages, too.
 # PYTHON chooses the interpreter. Everything stays in the clone, apart from pip's cache.
 set -eu
@@ -49,11 +49,11 @@ make_venv() {
     "$1" -m venv --clear $venv
 }
 
-wanted=$( { cat pyproject.toml; echo "${PYTHON:-}"; } | sha256sum | cut -d' ' -f1)
+wanted=$( { cat pyproject.toml sdk/sandmesh/shared/version.py; echo "${PYTHON:-}"; } | sha256sum | cut -d' ' -f1)
 is_current() { [ -f "$venv/.set-up-$1" ] && [ "$(cat "$venv/.set-up-$1")" = "$wanted" ]; }
 
-# What `dev` installs has all of `local` in it.
-if is_current dev || is_current "$extra"; then
+# What `release` installs has all of `dev` in it, and that all of `local`.
+if is_current release || is_current "$extra" || { [ "$extra" != release ] && is_current dev; }; then
     exit 0
 fi
 

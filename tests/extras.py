@@ -31,6 +31,17 @@ def environment_with(*extras: str) -> Generator[Path]:
         shutil.rmtree(made)
 
 
+@contextmanager
+def linked_packages(*extras: str) -> Generator[Path]:
+    """Yield a directory with links to what these extras of sandmesh require, without sandmesh."""
+    with tempfile.TemporaryDirectory(prefix="sm-") as folder:
+        Path(folder).chmod(0o755)
+        for one in _required("sandmesh", frozenset(extras)):
+            if one.name != "sandmesh":
+                _link(one, Path(folder))
+        yield Path(folder)
+
+
 def _required(name: str, extras: frozenset[str]) -> list[Distribution]:
     """Return a distribution and all that it requires with these extras, as they are installed here."""
     found: dict[tuple[str, frozenset[str]], Distribution] = {}

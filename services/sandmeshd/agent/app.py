@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.shared.version import __version__
 from sandmeshd.agent.calls.dispatcher import AgentIdentity, CallPolicy, Dispatcher, Retention, Tools
 from sandmeshd.agent.calls.spill import Disk
 from sandmeshd.agent.link.link import serve_links
@@ -33,7 +34,6 @@ from sandmeshd.agent.startup.first_tools import FirstTools
 from sandmeshd.agent.tools.shell import ShellCommands
 from sandmeshd.agent.userland.core import syscalls
 
-VERSION: Final = "0.1.0.dev0"
 _MAX_PROCESSES: Final = 512
 _MOST_DESCRIPTORS: Final = 8192
 _MOST_SIGNALS: Final = 4096
@@ -140,7 +140,7 @@ def _part_of(rlimit: int, most: int) -> int:
 def _dispatcher(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Dispatcher:
     kernel = os.uname()
     seen = f"{kernel.sysname} {kernel.release} {kernel.version}"
-    identity = AgentIdentity(config.sandbox_id, config.agent_token, VERSION, seen)
+    identity = AgentIdentity(config.sandbox_id, config.agent_token, __version__, seen)
     has_ttl = config.HasField("finished_call_ttl")
     retention = Retention(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if has_ttl else Retention()
     max_seconds = config.call_timeout.ToNanoseconds() / 1e9 if config.HasField("call_timeout") else None

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given as for_any
 from hypothesis import strategies as st
 
+from sandmesh import __version__
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.mcp_clients.entries import added, read_settings, removed, write_settings
 from sandmeshd.cli.mcp_clients.places import CLIENTS, settings_path
@@ -184,8 +185,7 @@ def test_what_is_no_file_of_settings_is_refused_and_not_read_without_end(tmp_pat
 
 def test_the_registrys_metadata_is_of_this_version_and_its_name_is_in_the_readme() -> None:
     server = json.loads((ROOT / "server.json").read_text())
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert {server["version"], server["packages"][0]["version"]} == {version}
+    assert {server["version"], server["packages"][0]["version"]} == {__version__}
     # By which the registry sees that the package is the server's.
     assert f"mcp-name: {server['name']}" in (ROOT / "README.md").read_text()
     assert len(server["description"]) <= 100

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmeshd.cli.doctor.findings import GROUPS, Finding, Health
 from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.cli.terminal.exit_codes import FAILED
@@ -35,6 +36,10 @@ MARKS = {
 def doctor(
     connection: ConnectionOptions,
     mesh: Annotated[bool, typer.Option("--mesh", help="Check only the mesh: its store, nodes and records.")] = False,
+    apparmor_profile: Annotated[
+        bool,
+        typer.Option("--apparmor-profile", help="Print a profile that lets bwrap create user namespaces on Ubuntu."),
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Check this machine, its drivers and the mesh, and print what to do about each problem.
@@ -42,6 +47,9 @@ def doctor(
     It prints problems, what works, limits of this machine, and what is optional.
     The exit code is 1 where there is a problem.
     """
+    if apparmor_profile:
+        typer.echo(_profile(), nl=False)
+        return
     findings = run_command(_check(connection, only_mesh=mesh))
     if output is Format.JSON:
         print_json([asdict(finding) for finding in findings])
@@ -52,6 +60,19 @@ def doctor(
         typer.echo(f"\n{problems} problem{'s' if problems != 1 else ''} found." if problems else "\nNo problems found.")
     if problems:
         raise typer.Exit(FAILED)
+
+
+def _profile() -> str:
+    from sandmeshd.drivers.bubblewrap.executable import FIX, find_installed  # noqa: PLC0415 - as in `_check`
+    from sandmeshd.drivers.bubblewrap.probe import make_profile  # noqa: PLC0415 - as in `_check`
+
+    program = find_installed()
+    if program is None:
+        raise RuntimeUnavailable(f"bwrap is not installed: {FIX}", {"fix": FIX})
+    try:
+        return make_profile(program)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
 
 
 async def _check(connection: ConnectionOptions, *, only_mesh: bool) -> list[Finding]:

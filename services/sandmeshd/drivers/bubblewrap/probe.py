@@ -10,12 +10,31 @@ from sandmeshd.drivers.bubblewrap.arguments import SharedView, probe_arguments
 from sandmeshd.drivers.bubblewrap.exec_start import memory_file
 from sandmeshd.drivers.node.commands import running
 
+RESTRICTION = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+"""The setting that asks for a profile, where it is 1."""
+
+LOAD_PROFILE = (
+    "sandmesh doctor --apparmor-profile | sudo tee /etc/apparmor.d/sandmesh && "
+    "sudo apparmor_parser --replace /etc/apparmor.d/sandmesh"
+)
+"""The commands that load the profile."""
+
+_PROFILE = """# Lets this bwrap create user namespaces, and what it starts; it restricts nothing.
+# /etc/apparmor.d/sandmesh, loaded by: apparmor_parser --replace /etc/apparmor.d/sandmesh
+abi <abi/4.0>,
+include <tunables/global>
+
+profile sandmesh-bwrap "{program}" flags=(unconfined) {{
+  userns,
+}}
+"""
+
 SWITCHES = {
     "/proc/sys/user/max_user_namespaces": ("0", "sysctl -w user.max_user_namespaces=15000"),
     "/proc/sys/kernel/unprivileged_userns_clone": ("0", "sysctl -w kernel.unprivileged_userns_clone=1"),
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+    RESTRICTION: (
         "1",
-        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bwrap that has `userns,`",
+        f"load a profile of AppArmor: {LOAD_PROFILE}",
     ),
 }
 """Settings that forbid unprivileged user namespaces: the file, its value, and the command that allows them."""
@@ -69,3 +88,15 @@ def _value(path: str) -> str:
         return Path(path).read_text().strip()
     except OSError:
         return ""
+
+
+def make_profile(program: Path) -> str:
+    """Return the profile of a bwrap, by its path without links.
+
+    Raises:
+        ValueError: The path has a character that has a meaning in profiles.
+    """
+    path = str(program.resolve())
+    if any(character in path for character in '"*?[]{}^@\\') or not path.isprintable():
+        raise ValueError(f"{path!r} cannot be named in a profile: install sandmesh in another directory")
+    return _PROFILE.format(program=path)

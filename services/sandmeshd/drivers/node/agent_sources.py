@@ -25,6 +25,7 @@ PARTS = {
         "shared/ignore_patterns.py",
         "shared/tar.py",
         "shared/tar_headers.py",
+        "shared/version.py",
         "shared/websocket.py",
         "api/__init__.py",
         "api/agent",
