@@ -9,6 +9,7 @@ import typer
 from scripts.cli_page import PROGRAMS, walk
 
 from sandmeshd.cli import service_app, user_app
+from sandmeshd.cli.coding_agents.agents import AGENTS
 from sandmeshd.cli.terminal.exit_codes import MEANINGS
 from sandmeshd.cli.terminal.lazy_group import LazyCommand, LazyGroup
 
@@ -33,7 +34,8 @@ def test_every_command_answers_in_json_but_those_that_pass_on_what_another_progr
         for path, command in walk("sandmesh", typer.main.get_command(user_app.app))
         if not any("--output" in one.opts for one in command.params)
     }
-    assert without == {f"sandmesh {name}" for name in ("run", "exec", "shell", "python", "mcp")}
+    agents = [f"agent {name}" for name in AGENTS]
+    assert without == {f"sandmesh {name}" for name in ("run", "exec", "shell", "python", "mcp", *agents)}
 
 
 @pytest.mark.parametrize("app", [user_app.app, service_app.app], ids=["sandmesh", "sandmeshd"])

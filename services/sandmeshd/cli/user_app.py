@@ -36,6 +36,13 @@ class UserCommands(LazyGroup):
         Entry("run", f"{CLI}.run.run", "Run a program in a new sandbox.", SANDBOXES),
         Entry("exec", RUN, "Run a command in an existing sandbox.", SANDBOXES),
         Entry("shell", RUN, "Open a shell in a sandbox.", SANDBOXES),
+        Entry(
+            "agent",
+            f"{CLI}.coding_agents.commands",
+            "Run a coding agent in a sandbox, on a copy of a folder.",
+            SANDBOXES,
+            "agent_commands",
+        ),
         Entry("python", RUN, "Run Python code in a new sandbox.", SANDBOXES),
         Entry("cp", f"{CLI}.sandboxes.files", "Copy a file or directory into a sandbox or out of it.", SANDBOXES),
         Entry("ls", RECORDS, "List sandboxes.", SANDBOXES),

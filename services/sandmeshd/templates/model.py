@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PackageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,127}$")]
 EnvironmentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+NodePackage = Annotated[str, Field(pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*@[0-9][0-9A-Za-z.+-]*$")]
 ScratchDirectory = Annotated[str, Field(pattern=r"^/[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$")]
 MOST_SCRATCH = 8
 _TOP = ("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run", "sbin")
@@ -116,6 +117,9 @@ class Template(BaseModel):
 
     system: tuple[PackageName, ...] = ()
     """Debian packages that its sandboxes have besides those of every sandbox."""
+
+    node_packages: tuple[NodePackage, ...] = ()
+    """Packages of npm that its sandboxes have in `/opt/node/node_modules`, each pinned, as "opencode-ai@1.18.33"."""
 
     variables: dict[str, str] = Field(default_factory=dict)
     """Environment variables of user code, on top of those of `python`."""

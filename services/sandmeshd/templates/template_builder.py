@@ -47,6 +47,7 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "tool_groups": groups,
         "python": _python(definition, imaged),
         "system": tuple(dict.fromkeys((*imaged.system, *parent.system, *definition.system))),
+        "node_packages": tuple(dict.fromkeys((*imaged.node_packages, *parent.node_packages))),
         "variables": {**imaged.variables, **parent.variables, **definition.environment},
         "network": _network(definition, parent, level),
         "mcp_config": _servers(definition, groups) or imaged.mcp_config or parent.mcp_config,

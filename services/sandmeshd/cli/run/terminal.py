@@ -29,15 +29,20 @@ async def attach(box: SandboxAsync, command: str | list[str], *, terminal: bool)
     With `terminal` it has a terminal of the same size as this process's, which forwards every key until it ends.
     """
     async with box:
-        size = _terminal_size() if terminal else None
-        env = {"TERM": os.environ.get("TERM", "xterm-256color")} if terminal else None
-        async with await box.processes.start(command, pty=size, env=env) as process:
-            with _raw_mode(terminal), _forwarded_size(process, terminal):
-                forward_stdin(process)
-                async for event in process:
-                    if isinstance(event, Output):
-                        write_output(event)
-            return exit_code_of(await process.wait())
+        return await attach_open(box, command, terminal=terminal)
+
+
+async def attach_open(box: SandboxAsync, command: str | list[str], *, terminal: bool) -> int:
+    """Do as `attach` in a sandbox that is open."""
+    size = _terminal_size() if terminal else None
+    env = {"TERM": os.environ.get("TERM", "xterm-256color")} if terminal else None
+    async with await box.processes.start(command, pty=size, env=env) as process:
+        with _raw_mode(terminal), _forwarded_size(process, terminal):
+            forward_stdin(process)
+            async for event in process:
+                if isinstance(event, Output):
+                    write_output(event)
+        return exit_code_of(await process.wait())
 
 
 def _terminal_size() -> tuple[int, int]:

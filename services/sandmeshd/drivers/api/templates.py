@@ -74,11 +74,12 @@ def image_of(template: Template, templates: Mapping[str, Template], names: Image
 
 
 def check_no_system(template: Template, driver: str) -> None:
-    """Check that a template states no Debian packages, for a driver that can add none to its images.
+    """Check that a template states no packages of Debian or npm, for a driver that can add none to its images.
 
     Raises:
         CapabilityMissing: It does.
     """
+    check_no_node_packages(template, driver)
     if template.system:
         fix = "install them in an image of your own, or choose the bubblewrap driver"
         message = f"the {driver} driver cannot add the Debian packages (system) of {template.name!r}: {fix}"
@@ -107,6 +108,19 @@ def check_no_scratch(template: Template, driver: str) -> None:
         fix = "use /tmp or the workspace, or choose the bubblewrap or the docker driver"
         message = f"the {driver} driver mounts no {', '.join(template.scratch)} (scratch) of {template.name!r}: {fix}"
         raise CapabilityMissing(message, {"needs": "scratch", "fix": fix, "template": template.name})
+
+
+def check_no_node_packages(template: Template, driver: str) -> None:
+    """Check that a template states no packages of npm, for a driver that installs none.
+
+    Raises:
+        CapabilityMissing: It does.
+    """
+    if template.node_packages:
+        listed = ", ".join(template.node_packages)
+        fix = "install them in an image of your own, or choose the bubblewrap driver"
+        message = f"the {driver} driver cannot add the packages of npm of {template.name!r} ({listed}): {fix}"
+        raise CapabilityMissing(message, {"needs": "node_packages", "fix": fix, "template": template.name})
 
 
 def unknown_settings(template: Template, known: Mapping[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ from sandmeshd.drivers.bubblewrap.requirements import check_template, supports
 from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import BuildStep, is_complete
+from sandmeshd.drivers.node.mounts.node_packages import build_packages, has_packages, node_mounts
 from sandmeshd.drivers.node.mounts.user_view import template_mounts
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.full_disk import full_disk_explained
@@ -71,6 +72,7 @@ class TemplateBuilds:
     def is_prepared(self, template: Template) -> bool:
         """Return whether a create can start at once."""
         built = supports(template) and self._agent.prepared and is_complete(self._environment(template))
+        built = built and has_packages(self._paths.cache, template)
         return built and (not template.system or self._systems.find(template.system) is not None)
 
     def _environment(self, template: Template) -> Path:
@@ -101,6 +103,10 @@ class TemplateBuilds:
             async with aclosing(self._builder.build(template.python)) as steps:
                 async for step in steps:
                     yield step
+            node = build_packages(self._paths.cache, template, self._builder.path(template.python))
+            async with aclosing(node) as steps:
+                async for step in steps:
+                    yield step
 
     def mounts(self, template: Template, folder: Folder, limits: sandbox_pb2.Limits) -> Mounts:
         """Return a sandbox's mounts; its workspace is in memory if its size is limited.
@@ -120,6 +126,6 @@ class TemplateBuilds:
         seeds = self._seeds[environment]
         sites = (self._agent.site, self._agent.mcp)
         mounts = Mounts(environment, seeds, *sites, folder.workspace, folder.sockets, *in_memory(limits))
-        seen = tuple(template_mounts(template, self._paths))
+        seen = (*template_mounts(template, self._paths), *node_mounts(self._paths.cache, template))
         home = None if limits.disk_bytes else folder.home
         return replace(mounts, system=system, data=seen, scratch=template.scratch, home=home)

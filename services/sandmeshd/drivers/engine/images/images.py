@@ -10,7 +10,7 @@ from aiodocker import DockerError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import CapabilityMissing, ProtocolMismatch, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
-from sandmeshd.drivers.api.templates import check_settings, template_info, template_of
+from sandmeshd.drivers.api.templates import check_no_node_packages, check_settings, template_info, template_of
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, ImageBuilder
 from sandmeshd.drivers.engine.images.labels import PROTOCOL_LABEL, SOURCES_LABEL, TEMPLATE_LABEL, labels_of
@@ -117,6 +117,7 @@ class Images:
             CapabilityMissing: It does; `facts["needs"]` names it.
         """
         check_settings(template, self._settings.profile.name)
+        check_no_node_packages(template, self._settings.profile.name)
         if template.system and not template.image_is_shipped:
             fix = f"install them in {template.image} itself, and leave out `system`"
             message = f"no Debian packages (system) are added to the image {template.image} of {template.name!r}: {fix}"

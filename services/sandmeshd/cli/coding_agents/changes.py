@@ -1,0 +1,169 @@
+"""What an agent changed in its copy of a folder, shown as git shows it, and applied to the folder."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandmesh.errors import InvalidArgument, WrongState
+from sandmeshd.cli.coding_agents.work_tree import TreeEntry, entry_at
+
+_LARGEST: Final = 1 << 20
+"""Bytes of the largest file whose lines are shown."""
+
+
+@dataclass(frozen=True)
+class FileEdit:
+    """A path that differs from how the agent found it; None is a path that was not, or is no longer, there."""
+
+    path: str
+    before: TreeEntry | None
+    after: TreeEntry | None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was applied, and what was left out."""
+
+    paths: tuple[str, ...]
+    links_left_out: tuple[str, ...]
+
+
+def compare(before: Mapping[str, TreeEntry], after: Mapping[str, TreeEntry]) -> list[FileEdit]:
+    """Return what differs, by path."""
+    paths = sorted(before.keys() | after.keys())
+    return [FileEdit(path, before.get(path), after.get(path)) for path in paths if before.get(path) != after.get(path)]
+
+
+def conflicts(root: Path, changes: list[FileEdit]) -> list[str]:
+    """Return the paths of changes that the folder has in neither state: they were changed here meanwhile."""
+    return [one.path for one in changes if entry_at(root, one.path) not in (one.before, one.after)]
+
+
+def patch(root: Path, result: Path, changes: list[FileEdit]) -> Iterator[str]:
+    """Yield the lines of a patch as git writes one; of what was changed here meanwhile only the names."""
+    for change in changes:
+        yield f"diff --git a/{change.path} b/{change.path}"
+        if entry_at(root, change.path) not in (change.before, change.after):
+            yield "# changed in the folder, too: a conflict"
+            continue
+        yield from _modes(change)
+        here = entry_at(root, change.path) == change.before
+        # What was applied already is only in its new state.
+        old = _lines(root / change.path, change.before) if here else _lines(result / change.path, change.after)
+        new = _lines(result / change.path, change.after)
+        if old is None or new is None:
+            yield f"Binary files a/{change.path} and b/{change.path} differ"
+            continue
+        old_name = f"a/{change.path}" if change.before else "/dev/null"
+        new_name = f"b/{change.path}" if change.after else "/dev/null"
+        for line in difflib.unified_diff(old, new, old_name, new_name):
+            yield line.removesuffix("\n")
+            if not line.endswith("\n"):
+                yield "\\ No newline at end of file"
+
+
+def _modes(change: FileEdit) -> Iterator[str]:
+    before, after = _mode(change.before), _mode(change.after)
+    if before is None:
+        yield f"new file mode {after}"
+    elif after is None:
+        yield f"deleted file mode {before}"
+    elif before != after:
+        yield f"old mode {before}"
+        yield f"new mode {after}"
+
+
+def _mode(entry: TreeEntry | None) -> str | None:
+    if entry is None:
+        return None
+    return "120000" if entry.kind == "link" else "100755" if entry.executable else "100644"
+
+
+def _lines(path: Path, entry: TreeEntry | None) -> list[str] | None:
+    """Return the lines of a file or the target of a link; None where it is not text."""
+    if entry is None:
+        return []
+    if entry.kind == "link":
+        return [entry.value]
+    if path.stat().st_size > _LARGEST:
+        return None
+    data = path.read_bytes()
+    try:
+        *lines, last = data.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    return None if b"\0" in data else [*(f"{line}\n" for line in lines), *([last] if last else [])]
+
+
+def apply(root: Path, result: Path, changes: list[FileEdit]) -> Applied:
+    """Apply changes to a folder, all or none of them; links that lead outside are left out.
+
+    Raises:
+        WrongState: Some of the paths were changed here meanwhile.
+        OSError: One cannot be written.
+    """
+    if found := conflicts(root, changes):
+        listed = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        fix = "undo one side of each, or take what you want from the patch that `sandmesh agent diff` prints"
+        raise WrongState(
+            f"nothing is applied, since these were changed in the folder, too: {listed}: {fix}", {"fix": fix}
+        )
+    outside = tuple(one.path for one in changes if one.after is not None and _leads_outside(one.path, one.after))
+    wanted = [one for one in changes if one.path not in outside]
+    for change in wanted:
+        if change.after is None:
+            _remove(root, change.path)
+    for change in wanted:
+        if change.after is not None and entry_at(root, change.path) != change.after:
+            _write(root, result, change.path, change.after)
+    return Applied(tuple(one.path for one in wanted), outside)
+
+
+def _leads_outside(path: str, entry: TreeEntry) -> bool:
+    if entry.kind != "link":
+        return False
+    return os.path.normpath(Path(path).parent / entry.value).startswith(("..", "/"))
+
+
+def _remove(root: Path, path: str) -> None:
+    (root / path).unlink(missing_ok=True)
+    for parent in Path(path).parents[:-1]:
+        try:
+            (root / parent).rmdir()
+        except OSError:  # it has other files
+            return
+
+
+def _write(root: Path, result: Path, path: str, entry: TreeEntry) -> None:
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if entry_at(root, path) == TreeEntry("other", ""):
+        raise InvalidArgument(f"{path} is a folder, or below a link: move it away, and apply again")
+    with tempfile.TemporaryDirectory(prefix=".sandmesh-", dir=target.parent) as folder:
+        fresh = Path(folder, "file")
+        if entry.kind == "link":
+            fresh.symlink_to(entry.value)
+        else:
+            shutil.copyfile(result / path, fresh, follow_symlinks=False)
+            fresh.chmod(_permissions(target, executable=entry.executable))
+        fresh.replace(target)
+
+
+def _permissions(target: Path, *, executable: bool) -> int:
+    """Return the permissions of a file: those it has, with or without that of execution."""
+    present = target.is_file() and not target.is_symlink()
+    mode = target.stat().st_mode & 0o777 if present else 0o666 & ~_umask()
+    return mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
