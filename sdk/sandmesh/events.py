@@ -23,7 +23,7 @@ FAULTS: Mapping[str, Literal["task", "infra", "limit"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The call was accepted and runs; `pid` is its process in the sandbox, None if it has no process of its own."""
+    """The call was accepted and runs; `pid` is its process in the sandbox, None if it has none."""
 
     pid: int | None = None
 

@@ -221,7 +221,7 @@ class Options(LifetimeOptions, total=False):
     volumes: Mapping[str, str] | None
     """Volumes by the absolute path inside, as {"/mnt/data": "data"}: directories by names of the user's own.
 
-    A volume is made at its first use and outlives sandboxes; several may have it at once. It has no limit of its size.
+    A volume is made at its first use and outlives sandboxes; several may share it. Its size is not limited.
     """
 
     profile: str | None

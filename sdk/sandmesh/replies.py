@@ -70,7 +70,7 @@ def shorten_result(result: ToolResult, characters: int = REPLY_CHARACTERS, where
 
 
 def whole_text(result: ToolResult) -> str:
-    """Return the text of all blocks, each on lines of its own."""
+    """Return the text of all blocks, each beginning a new line."""
     return "".join(_texts(result))
 
 
@@ -138,7 +138,7 @@ class _Shortened:
         mime_type = str(block.get("mimeType") or "")
         try:
             decoded = base64.b64decode(data, validate=True)
-        except binascii.Error:  # A program in the sandbox wrote it, and it is no image.
+        except binascii.Error:  # A program in the sandbox wrote it, and it is not an image.
             self.dropped = True
             return {"type": "text", "text": f"[{block['type']} {mime_type} of {len(data)} characters left out]"}
         name = f"{self.where}-{self._images}{mimetypes.guess_extension(mime_type) or ''}"

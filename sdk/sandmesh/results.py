@@ -133,7 +133,7 @@ class ToolResult(dict[str, Any]):
     def charts(self) -> list[dict[str, Any]]:
         """The displayed charts of matplotlib as what they show: `type`, `title`, `elements`, labels and scales.
 
-        Their form is that of the library e2b-charts; a figure that is none of its kinds has its image alone.
+        Their form is that of the library e2b-charts; a figure of another kind has only its image.
         """
         charts: list[dict[str, Any]] = self.forms("e2b/chart")
         return charts

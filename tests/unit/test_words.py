@@ -41,6 +41,17 @@ PHRASES = {
 }
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 PAGES = ("README.md", "docs/*.md")
+# Whose docstrings and messages are held to them too.
+PLAIN_ROOMS = (
+    "sdk",
+    *(
+        f"services/sandmeshd/{room}"
+        for room in (
+            "agentlink", "allocator", "auth", "broker", "cli", "contracts", "facades", "gateway", "images", "mesh",
+            "runtime", "storage", "store", "templates", "tenants",
+        )
+    ),
+)  # fmt: skip
 
 # Names that several classes have by convention; any other name is one class's.
 KINDS = ("", "Base", "Browser", "Filesystem", "Gui", "Mobile")
@@ -122,15 +133,33 @@ def test_a_class_name_is_one_class() -> None:
 
 
 def phrases(text: str) -> list[str]:
-    """Return what a page has of these turns of phrase outside of code."""
+    """Return what a text has of these turns of phrase outside of code."""
     prose = CODE.sub("", text)
     return [match[0] for pattern in PHRASES.values() for match in pattern.finditer(prose)]
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Yield docstrings, messages and the like: what is one word is a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
 
 
 def test_pages_say_what_they_mean() -> None:
     pages = [path for pattern in PAGES for path in ROOT.glob(pattern)]
     found = {str(path.relative_to(ROOT)): phrases(path.read_text()) for path in pages}
     assert {name: words for name, words in found.items() if words} == {}
+
+
+@pytest.mark.parametrize("room", PLAIN_ROOMS)
+def test_docstrings_and_messages_say_what_they_mean(room: str) -> None:
+    files = (path for path in (ROOT / room).rglob("*.py") if GENERATED not in path.parents)
+    found = {
+        str(path.relative_to(ROOT)): words
+        for path in sorted(files)
+        if (words := [word for text in texts(ast.parse(path.read_text())) for word in phrases(text)])
+    }
+    assert found == {}
 
 
 def test_turns_of_phrase_are_found() -> None:

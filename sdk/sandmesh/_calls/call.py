@@ -34,8 +34,8 @@ class Receiver(Protocol):
         ...
 
 
-class Nobody:
-    """Receives for a caller that went away."""
+class DroppedEvents:
+    """Drops what comes for a caller that went away."""
 
     def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
         """Drop them."""
@@ -49,7 +49,7 @@ class Nobody:
 
 @dataclass(slots=True)
 class Order:
-    """What is asked of a sandbox: a tool, its arguments as JSON, and for how many seconds it may run; 0 is no limit."""
+    """A request to a sandbox: a tool, its arguments as JSON, and for how many seconds it may run; 0: unlimited."""
 
     sandbox_id: str
     fencing_token: int

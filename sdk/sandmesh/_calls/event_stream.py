@@ -134,7 +134,7 @@ class EventStream(AsyncIterator[CallEvent]):
         self.drop()
 
     def __del__(self) -> None:
-        """Cancel a call that nobody will hear of."""
+        """Cancel a call whose events can no longer be read."""
         mux, call = self._mux, self._call
         if mux is not None and call is not None and self._buffer is not None and not self._buffer.ended:
             with suppress(RuntimeError):  # its loop is closed, and with it the call's stream

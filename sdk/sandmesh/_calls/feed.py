@@ -19,7 +19,7 @@ OutputEvent: TypeAlias = Output | Dropped
 INPUT_CHUNK = 256 * 1024
 MOST_UNTAKEN_INPUT = 1024 * 1024
 TAIL_BYTES = 4096
-# What waits unread while somebody waits for the end and nobody reads.
+# The most unread output while the end is awaited and there is no reader.
 MOST_UNREAD = WINDOW // 2
 
 
@@ -34,7 +34,7 @@ class _Output:
 
 
 class Feed:
-    """One call, started or attached to, whose output is read by one or by nobody."""
+    """One call, started or attached to, whose output has one reader or none."""
 
     def __init__(self, mux: CallMux, order: Order) -> None:
         self.pid: int | None = None
@@ -139,7 +139,7 @@ class Feed:
                 self._waiters.discard(waiter)
 
     async def wait_reading(self, done: Callable[[], object]) -> None:
-        """Wait, and let the oldest output go where nobody reads and so much waits that the process would be held up."""
+        """Wait, and drop the oldest output where there is no reader and the process would block on what is unread."""
 
         def room() -> object:
             if self._output.unread > MOST_UNREAD and not self.readers:
@@ -170,7 +170,7 @@ class Feed:
             self._mux.detach(self._call)
 
     def cancel(self) -> None:
-        """End the call; nobody hears of it."""
+        """End the call; its events are dropped."""
         if not self.ended:
             self._mux.abandon(self._call)
 

@@ -1,4 +1,4 @@
-"""The stream of all calls on a connection of its own, and the sockets beside a gateway's unix socket.
+"""The stream of all calls on a separate connection, and the sockets beside a gateway's unix socket.
 
 These spare a client HTTP/2; SocketHello in call.proto specifies them.
 """
@@ -34,7 +34,7 @@ class DirectStream(asyncio.Protocol, ABC):
         """Why it ended, where that is known."""
         self.ended = False
         self.writable = asyncio.Event()
-        """Set while a request would leave at once."""
+        """Set while a request would be sent without waiting."""
         self.writable.set()
         self._responses: deque[pb.MultiplexResponse] = deque()
         self._handler: Callable[[pb.MultiplexResponse], None] | None = None
@@ -71,7 +71,7 @@ class DirectStream(asyncio.Protocol, ABC):
             self._arrived.set()
 
     def subscribe(self, handler: Callable[[pb.MultiplexResponse], None]) -> None:
-        """Handle responses the moment they arrive; from now on `read` waits for the end alone."""
+        """Handle responses the moment they arrive; from now on `read` only waits for the end."""
         self._handler = handler
         while self._responses:
             handler(self._responses.popleft())
@@ -108,7 +108,7 @@ class DirectStream(asyncio.Protocol, ABC):
 
     @abstractmethod
     def cancel(self) -> bool:
-        """End the connection at once."""
+        """Abort the connection."""
 
 
 class LocalSocket(asyncio.Protocol, ABC):
@@ -157,7 +157,7 @@ class LocalSocket(asyncio.Protocol, ABC):
             self.transport.write(frames.pack(message))
 
     def fail(self, error: Exception) -> None:
-        """End the connection at once, with an error."""
+        """Abort the connection with an error."""
         self.error = error
         if self.transport is not None:
             self.transport.abort()
@@ -180,7 +180,7 @@ class CallSocket(DirectStream, LocalSocket):
             self.transport.write_eof()
 
     def cancel(self) -> bool:
-        """End the connection at once."""
+        """Abort the connection."""
         if self.transport is not None:
             self.transport.abort()
         return True

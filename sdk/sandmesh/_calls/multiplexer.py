@@ -14,7 +14,7 @@ from typing import Protocol
 
 import grpc
 
-from sandmesh._calls.call import CHUNK, WINDOW, Call, Nobody, Order, Receiver
+from sandmesh._calls.call import CHUNK, WINDOW, Call, DroppedEvents, Order, Receiver
 from sandmesh._calls.local_socket import DirectStream
 from sandmesh._calls.outage import PATIENCE_SECONDS, Outage
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -60,7 +60,7 @@ class CallStream(Protocol):
         ...
 
     def cancel(self) -> bool:
-        """End it at once."""
+        """Abort it."""
         ...
 
 
@@ -156,7 +156,7 @@ class CallMux:
     def __init__(self, address: str, new_seconds: float = PATIENCE_SECONDS) -> None:
         """Name the address in errors; a call that no mesh has answered ends after `new_seconds` without one."""
         self._outage = Outage(address, new_seconds)
-        # Unique in any sandbox, whoever else calls there.
+        # Unique in any sandbox, whatever other clients call there.
         self._call_ids = map(f"{secrets.token_hex(12)}-{{:x}}".format, itertools.count(1))
         self.loop = asyncio.get_running_loop()
         self._calls: dict[str, Call] = {}
@@ -166,7 +166,7 @@ class CallMux:
         self._running: asyncio.Task[None] | None = None
         self._open: OpenStream | None = None
         self._direct: DirectStream | None = None
-        """What may be written to at once: there is one, and its writer has nothing to do."""
+        """The carrier that may be written to without waiting: there is one, and its writer has nothing to do."""
         self._turn = False
         """Whether something was written in this turn of the loop: what follows leaves together at its end."""
 
@@ -194,7 +194,7 @@ class CallMux:
     def detach(self, call: Call) -> None:
         """Detach from a call, which goes on."""
         if self._calls.get(call.call_id) is call:
-            call.receiver = Nobody()
+            call.receiver = DroppedEvents()
             del self._calls[call.call_id]
             frame = pb.CallFrame(call_id=call.call_id, detach=pb.Detach())
             (self._outbox.bulk or self._outbox.frames).append(frame)
@@ -215,10 +215,10 @@ class CallMux:
             self._timer = self.loop.call_later(ACKNOWLEDGE_SECONDS, self._waited)
 
     def abandon(self, call: Call) -> None:
-        """End a call whose caller went away; its result, when it comes, is acknowledged for nobody."""
+        """End a call whose caller went away; its result is acknowledged when it comes, and dropped."""
         if call.abandoned or self._calls.get(call.call_id) is not call:
             return
-        call.abandoned, call.receiver = True, Nobody()
+        call.abandoned, call.receiver = True, DroppedEvents()
         if self._outbox.discard(call):
             del self._calls[call.call_id]
             return

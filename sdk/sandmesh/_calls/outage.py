@@ -26,7 +26,7 @@ class Outage:
     def overdue(self, calls: Iterable[Call], error: SandmeshError) -> list[tuple[Call, SandmeshError]]:
         """Return the calls that have waited for long enough, each with its error.
 
-        Of a call under way an event has come: an agent sends the first at once.
+        Of a call under way an event has come: an agent sends the first immediately.
         """
         now = time.monotonic()
         since = self.since = self.since or now

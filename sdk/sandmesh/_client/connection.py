@@ -138,7 +138,7 @@ class Connection:
         self._transport = Transport(self._targets[0], self._metadata)
 
     def _move_on(self, transport: Transport) -> None:
-        """Use the next gateway, where there is another and nobody went on to it yet."""
+        """Use the next gateway, where there is another and no other task switched to it yet."""
         if len(self._targets) > 1 and transport is self._transport:
             self._replace()
 

@@ -1,4 +1,4 @@
-"""Why a mesh that listens cannot be spoken with: its certificate, or TLS on one side alone."""
+"""Why a mesh that listens cannot be used: its certificate, or TLS on only one side."""
 
 from __future__ import annotations
 

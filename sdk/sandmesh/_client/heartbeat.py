@@ -30,7 +30,7 @@ class Carrier(Protocol):
         ...
 
     def cancel(self) -> bool:
-        """End it at once."""
+        """Abort it."""
         ...
 
 
@@ -56,7 +56,7 @@ class Heartbeat:
 
     def _look(self) -> None:
         now = self._loop.time()
-        # What held up this process itself is no silence of the other side's.
+        # A delay of this process itself is not silence of the other side.
         self._heard += max(0.0, now - self._timer.when())
         if not self._busy():
             self._heard = now
@@ -112,7 +112,7 @@ class WatchedStream:
             await self._stream.done_writing()
 
     def cancel(self) -> bool:
-        """End it at once."""
+        """Abort it."""
         self._heart.stop()
         if self._beat is not None:
             self._beat.cancel()

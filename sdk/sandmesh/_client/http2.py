@@ -1,4 +1,4 @@
-"""One gRPC stream, alone on an HTTP/2 connection, as bytes: what of RFC 9113 such a client needs, without the sockets.
+"""One gRPC stream, the only one of an HTTP/2 connection, as bytes: the part of RFC 9113 that it needs, without sockets.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md says how gRPC uses it.
 

@@ -86,7 +86,7 @@ def read_seconds(what: str, value: object) -> float:
     """Read a time span in seconds.
 
     Raises:
-        InvalidArgument: It is no number above 0.
+        InvalidArgument: It is not a number above 0.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST_SECONDS:
         raise _refuse(what, "is a number of seconds above 0, at most 315,576,000,000", value)
@@ -325,7 +325,7 @@ def write_network(value: object) -> sandbox_pb2.NetworkGrant | None:
 
 def _read_words(value: object) -> object:
     if isinstance(value, str):
-        return NetworkGrant("hosts", (value,)) if value == PACKAGES else NetworkGrant(value)  # type: ignore[arg-type]  # what is no mode is refused later
+        return NetworkGrant("hosts", (value,)) if value == PACKAGES else NetworkGrant(value)  # type: ignore[arg-type]  # other words are refused later
     if not isinstance(value, Sequence):
         return value
     words = tuple(cast("Sequence[str]", value))
@@ -333,7 +333,7 @@ def _read_words(value: object) -> object:
     if len(words) == 1 and not rest:
         return NetworkGrant(words[0])  # type: ignore[arg-type]  # it is one of the two
     if "none" in words:
-        raise _refuse("network", 'is "none" alone, or what may be reached', words)
+        raise _refuse("network", 'is only "none", or what may be reached', words)
     return NetworkGrant("public" if "public" in words else "hosts", rest)
 
 

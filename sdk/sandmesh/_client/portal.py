@@ -76,7 +76,7 @@ class Portal:
             raise
 
     def post(self, function: Callable[[], object]) -> None:
-        """Schedule a function in the loop, with the caller's context variables; nobody waits for it."""
+        """Schedule a function in the loop, with the caller's context variables, without waiting for it."""
         self.loop.call_soon_threadsafe(function, context=contextvars.copy_context())
 
     def join(self) -> None:

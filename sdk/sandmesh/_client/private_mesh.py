@@ -1,4 +1,4 @@
-"""A mesh of this process alone: a child process that ends when the pipe which only this process holds closes.
+"""The private mesh of this process: a child process that ends when the pipe which only this process holds closes.
 
 So it ends with this process however that ends, without signal handlers or atexit. The program that serves it is found
 by entry point and never imported here.

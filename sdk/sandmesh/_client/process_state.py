@@ -155,7 +155,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _wait_for_grpc() -> None:
     # gRPC ends its threads some time after its last object went. While one of them ends, its own fork handlers can
-    # deadlock with this process's interpreter lock, and the child has locks that nobody holds.
+    # deadlock with this process's interpreter lock, and the child has locks without holders.
     deadline = time.monotonic() + QUIET_SECONDS
     collected = False
     while _grpc_threads() and time.monotonic() < deadline:

@@ -23,7 +23,7 @@ class Facade:
 
 
 class Batches(Protocol[R]):
-    """An async iterator that can give all that is there at once: one change of threads for many items."""
+    """An async iterator that can return all items there are in one batch: one change of threads for many."""
 
     async def take(self) -> list[R]:
         """Wait for items and give those there are; an empty list is the end."""
@@ -35,7 +35,7 @@ class Batches(Protocol[R]):
 
 
 def run(twin: str, work: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine in the portal; `twin` names what a program with a loop of its own should use instead."""
+    """Run a coroutine in the portal; `twin` names what a program with its own loop should use instead."""
     try:
         _warn_in_loop(twin)
         portal = process().portal()

@@ -112,7 +112,7 @@ class TcpCallStream(DirectStream):
         self._send(self._http2.end())
 
     def cancel(self) -> bool:
-        """End the connection at once."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
         return True

@@ -61,7 +61,7 @@ class Transport:
         return choose(self._stubs)(request, metadata=self._metadata)
 
     async def open_stream(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> CallStream:
-        """Open the stream of all calls, on a connection of its own where that works: a call takes half the time then.
+        """Open the stream of all calls, on a separate connection where that works: a call takes half the time then.
 
         `on_silent` is called where nothing is heard over TCP while `busy`.
         """

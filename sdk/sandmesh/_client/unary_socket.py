@@ -16,7 +16,7 @@ LARGEST_REQUEST = MAX_SOCKET_MESSAGE - 1024
 
 
 class UnarySocket(LocalSocket):
-    """One connection, for any number of RPCs at once."""
+    """One connection, for any number of concurrent RPCs."""
 
     SUFFIX: ClassVar[str] = ".asks"
 
@@ -67,11 +67,11 @@ class UnarySocket(LocalSocket):
         self._close_if_idle()
 
     def close(self) -> None:
-        """Close at once and fail the pending RPCs."""
+        """Close immediately and fail the pending RPCs."""
         self.fail(MeshUnavailable("the connection was closed under the request", changed=True))
 
     def fail(self, error: Exception) -> None:
-        """End the connection at once, with an error."""
+        """Abort the connection with an error."""
         self.usable = False
         super().fail(error)
 

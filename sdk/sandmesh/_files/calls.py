@@ -1,4 +1,4 @@
-"""File calls: short ones on the shared stream, bulk transfers on streams of their own."""
+"""File calls: short ones on the shared stream, bulk transfers on separate streams."""
 
 from __future__ import annotations
 

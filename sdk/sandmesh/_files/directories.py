@@ -32,7 +32,7 @@ async def upload(
 
 def tar_stream(local: str, *, any_modes: bool = False, exclude: IgnorePatterns | None = None) -> Iterator[bytes]:
     """Yield a directory as a tar stream; with `any_modes` including what its owner may not read."""
-    # A thread may still run this when the transfer has ended: it needs a descriptor of its own.
+    # A thread may still run this when the transfer has ended: it needs its own descriptor.
     fd = os.open(local, _DIRECTORY)
     try:
         yield from pack(fd, any_modes=any_modes, exclude=exclude)
@@ -50,7 +50,7 @@ async def download(
         **({"exclude": exclude if isinstance(exclude, str) else "\n".join(exclude)} if exclude else {}),
     }
     async with aclosing(calls.receive("fs.pack", arguments)) as received:
-        # Whoever wrote the sandbox's files may not grant an identity here.
+        # The writer of the sandbox's files may not grant an identity here.
         await DirectoryReceiver(local, any_links=True, set_ids=False).receive(counted(received, progress, 0))
 
 

@@ -1,4 +1,4 @@
-"""A bulk call on a stream of its own, in both directions; it is resumed on a new stream when that breaks."""
+"""A bulk call on a separate stream, in both directions; it resumes on a new stream when that one breaks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TransferWindow:
                 await self._put(data, end=False)
             await self._put(b"", end=True)
         except Exception as error:
-            # The source is the user's own: its exception is raised to whoever waits for the call.
+            # The source is the user's own: its exception is raised to the waiter of the call.
             self.error = error
             self._changed.set()
 

@@ -193,7 +193,7 @@ class BrowserTakeScreenshot(Tool):
     raw: Annotated[bool, Param("PNG instead of JPEG.")] = False
     filename: Annotated[str, Param("Also save it in the workspace under this name.")] = ""
     element: Element = ""
-    ref: Annotated[str, Param("The reference of the element to show alone; empty for the page.")] = ""
+    ref: Annotated[str, Param("The reference of the only element to show; empty for the page.")] = ""
     full_page: Annotated[bool, Param("The whole page, not just what is seen of it.")] = False
 
 

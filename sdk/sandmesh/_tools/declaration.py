@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 fork_lock = threading.RLock()
-"""Held while pydantic works, which has locks of its own: the child of a fork meanwhile would hang with them."""
+"""Held while pydantic, which has its own locks, works: a child forked meanwhile would hang on them."""
 os.register_at_fork(before=fork_lock.acquire, after_in_parent=fork_lock.release, after_in_child=fork_lock.release)
 
 

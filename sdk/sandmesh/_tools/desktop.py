@@ -51,7 +51,7 @@ class ComputerUse(Tool):
     * scroll: turn the wheel by `scroll_amount` steps in `scroll_direction`, at `coordinate`
     * hold_key: hold the keys in `text` for `duration` seconds
     * wait: wait for `duration` seconds
-    * screenshot: return an image of the screen; zoom: of its `region` alone
+    * screenshot: return an image of the screen; zoom: of only its `region`
     """
 
     action: Action

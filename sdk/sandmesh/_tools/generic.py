@@ -6,7 +6,7 @@ from typing import Annotated
 
 from sandmesh._tools.declaration import Param, Tool, tool
 
-Timeout = Annotated[float | None, Param("Seconds until it is stopped; none: no limit of its own.", gt=0)]
+Timeout = Annotated[float | None, Param("Seconds until it is stopped; none: the sandbox's own limit.", gt=0)]
 
 
 @tool("generic")

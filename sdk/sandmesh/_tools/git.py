@@ -27,7 +27,7 @@ class CommitChanges(Tool):
 class GenerateDiff(Tool):
     """Show what changed in the workspace since the last commit, or between two commits, file by file.
 
-    With commit_a alone: from that commit to the workspace as it is. New files that no commit has are part of it.
+    With only commit_a: from that commit to the workspace as it is. New files that no commit has are part of it.
     """
 
     commit_a: Commit = None

@@ -47,9 +47,7 @@ class MobileGetScreenResolution(Tool):
 class MobileTap(Tool):
     """Tap the device's screen, at a coordinate [x, y] or at x and y."""
 
-    coordinate: Annotated[Point | float | None, Param("x and y in pixels, from the top left corner; or x alone.")] = (
-        None
-    )
+    coordinate: Annotated[Point | float | None, Param("x and y in pixels, from the top left corner; or only x.")] = None
     y: Annotated[float | None, Param("Where `coordinate` is not both.")] = None
     x: Annotated[float | None, Param("Where there is no `coordinate`.")] = None
 

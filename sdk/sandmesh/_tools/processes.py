@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from sandmesh._tools.declaration import Param, Tool, tool
 
 Port = Annotated[int, Param("A port on the sandbox's loopback.", ge=1, le=65535)]
-Timeout = Annotated[float | None, Param("Seconds; none: no limit of its own.", gt=0)]
+Timeout = Annotated[float | None, Param("Seconds until it is stopped; none: no limit.", gt=0)]
 
 
 class TerminalSize(TypedDict):
@@ -30,7 +30,7 @@ class StartProcess(Tool):
     cwd: Annotated[str | None, Param("Where it runs; relative to the workspace, which is the default.")] = None
     env: Annotated[dict[str, str] | None, Param("Variables on top of the sandbox's environment.")] = None
     timeout: Timeout = None
-    terminal: Annotated[TerminalSize | None, Param("The size of a terminal of its own; none: pipes.")] = None
+    terminal: Annotated[TerminalSize | None, Param("The size of its terminal; none: pipes.")] = None
     user: Annotated[str | None, Param("Who it runs as: the sandbox's own user, the default.")] = None
 
 

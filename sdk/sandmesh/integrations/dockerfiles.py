@@ -1,4 +1,4 @@
-"""Dockerfiles whose instructions are carried out in a sandbox, by its only user and on top of its own type.
+"""Dockerfiles whose instructions are carried out in a sandbox, by its only user and on top of its template.
 
 What that cannot do is refused, by its line. `FROM` is not pulled: the sandbox's type stands for it.
 """
@@ -64,7 +64,7 @@ class Build:
     env: dict[str, str] = field(default_factory=dict[str, str])
     """The variables of the sandbox, with those that the Dockerfile sets."""
     arguments: dict[str, str] = field(default_factory=dict[str, str])
-    """The variables of the build alone."""
+    """Variables of the build only."""
 
     def steps(self, text: str, context: Path) -> Iterator[Run | Copy]:
         """Yield what is to be done in the sandbox; the directory `workdir` may not be there before.
@@ -146,7 +146,7 @@ def parse(text: str) -> Iterator[Instruction]:
 
 def _command(one: Instruction) -> str:
     if one.text.startswith("--"):
-        raise one.refuse("a build has no mounts and networks of its own here")
+        raise one.refuse("a build has no separate mounts and networks here")
     return shlex.join(_words(one)) if one.text.startswith("[") else one.text
 
 

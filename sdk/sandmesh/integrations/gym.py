@@ -20,7 +20,7 @@ _LARGEST_SEED: Final = 2**31
 
 
 class SandmeshEnv(gymnasium.Env[Any, Any]):
-    """An environment of Gymnasium in a sandbox: one of its own, which `close` releases, or `box`.
+    """An environment of Gymnasium in a sandbox: a new one, which `close` releases, or `box`.
 
     `kwargs` are those of `gymnasium.make`. Nothing is rendered. Environments that share a box run side by side.
 

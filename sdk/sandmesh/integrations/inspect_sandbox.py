@@ -87,7 +87,7 @@ class SandmeshSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     def default_concurrency(cls) -> int | None:
-        """Return how many samples have a sandbox at once: as many as Inspect likes, since the mesh queues the rest."""
+        """Return how many samples may have a sandbox simultaneously: no limit, since the mesh queues creates."""
         return None
 
     @classmethod
@@ -187,7 +187,7 @@ class SandmeshSandboxEnvironment(SandboxEnvironment):
         with suppress(FileNotFoundError):
             there = await _translated(self._box.fs.stat(file))
             if there.is_file and not there.mode & stat.S_IWUSR:
-                # A write replaces the file, which its directory's permissions alone would let it do.
+                # A write replaces the file, for which its directory's permissions would suffice.
                 raise PermissionError(errno.EACCES, "its mode forbids writing", file)
         await _translated(self._box.fs.write(file, data))
 
@@ -267,7 +267,7 @@ async def _translated(work: Awaitable[R]) -> R:
 
 async def _feed(process: ProcessAsync, data: str | bytes | None) -> None:
     raw = memoryview(data.encode() if isinstance(data, str) else data or b"")
-    # One that ends without reading all of its input is no failure.
+    # Ending without reading all of the input is not a failure.
     with suppress(SandmeshError):
         for start in range(0, len(raw), INPUT_CHUNK):
             await process.write(bytes(raw[start : start + INPUT_CHUNK]))

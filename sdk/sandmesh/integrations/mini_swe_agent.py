@@ -39,7 +39,7 @@ class SandmeshEnvironmentConfig(BaseModel):
     """The program that a command is the last argument of."""
     sandbox_type: str = "base"
     sandbox_id: str | None = None
-    """An existing sandbox, which stays; None: one of its own."""
+    """An existing sandbox, which is kept; None: a new one."""
     reply_characters: int = Field(default=REPLY_CHARACTERS, ge=1)
     """The most characters of a command's output that the agent gets."""
     network: str | list[str] = "none"

@@ -109,7 +109,7 @@ class CodeState(State):
 
 
 class CodingEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
-    """An environment in which code is run: each episode has a sandbox of its own. `options` are those of a sandbox."""
+    """An environment in which code is run: each episode has its own sandbox. `options` are those of a sandbox."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 

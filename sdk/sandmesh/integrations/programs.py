@@ -97,7 +97,7 @@ def _pack(source: Path) -> tuple[bytes, str]:
 
 
 async def _feed(process: ProcessAsync, data: bytes) -> None:
-    # A program that ends without reading all of its input is no failure.
+    # Ending without reading all of the input is not a failure.
     with suppress(SandmeshError):
         for start in range(0, len(data), _INPUT_CHUNK):
             await process.write(data[start : start + _INPUT_CHUNK])

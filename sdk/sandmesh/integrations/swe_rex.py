@@ -63,7 +63,7 @@ class SandmeshDeploymentConfig(BaseModel):
 
     sandbox_type: str = "base"
     sandbox_id: str | None = None
-    """An existing sandbox, which stays; None: one of its own."""
+    """An existing sandbox, which is kept; None: a new one."""
     network: str | list[str] = "none"
     limits: dict[str, Any] | None = None
     env: dict[str, str] | None = None

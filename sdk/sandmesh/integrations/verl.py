@@ -50,7 +50,7 @@ def _judge(source, inputs, seconds):
 
 
 class SandmeshTool(BaseTool):
-    """The tool `run_code`: each trajectory has a sandbox of its own, which `release` ends.
+    """The tool `run_code`: each trajectory has its own sandbox, which `release` ends.
 
     `config` has `timeout`, the seconds of a call (30), and the arguments of `sandmesh.Sandbox` `base_url`,
     `bearer_token`, `sandbox_type`, `network` ("none"), `limits` and `reply_characters`.

@@ -1,4 +1,4 @@
-"""Many sandboxes at once: they come one by one, as soon as each is ready."""
+"""Creates many sandboxes in parallel and yields each as soon as it is ready."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BatchItem(Generic[B]):
     """From its own request until now; its turn in the batch is not in it."""
 
     sandbox: B | None = None
-    """The sandbox, open; whoever takes it closes it, which releases it."""
+    """The open sandbox; its consumer closes it, which releases it."""
 
     error: SandmeshError | None = None
     """Why there is none."""
@@ -133,7 +133,7 @@ async def _work(
 
 
 def _pass_on(worker: asyncio.Task[None], ended: asyncio.Queue[BatchItem[B] | BaseException]) -> None:
-    # Without it, whoever iterates would wait for ever for what a defect ended.
+    # Without it, the iteration would wait for ever for what a defect ended.
     if not worker.cancelled() and (defect := worker.exception()) is not None:
         ended.put_nowait(defect)
 

@@ -192,12 +192,12 @@ class MeshAsync(Administration):
     ) -> Subscription[BatchItem[BaseSandboxAsync]]:
         """Create `count` sandboxes, and return them one by one as each is ready.
 
-        They wait behind the creates of everybody else, and few start at once on a node; at most `concurrency` are
+        They wait behind all other creates, and few start simultaneously on a node; at most `concurrency` are
         requested at a time. `job` becomes their label "job", by which `sandboxes.release_all` ends them together; jobs
         take turns, of which `fair_share=3` gives this one three for one of another. After `deadline` seconds those that
         are not ready are items with DeadlineExceeded. With `on_error="list"` each failure is an item with its error;
         with "raise" the first one ends the batch. Closing the iteration cancels what is under way; sandboxes that it
-        has yielded belong to whoever took them. The other arguments are those of a box.
+        has yielded are the caller's to close. The other arguments are those of a box.
 
         Raises:
             InvalidArgument: A value does not fit; no sandbox was created.

@@ -256,7 +256,7 @@ class TemplateOnNode(Record):
     node_id: str
     driver: str
     prepared: bool
-    """Whether a create can start at once; else the first one waits for the template to be built or pulled."""
+    """Whether a create can start immediately; otherwise the first one waits for the template to be built or pulled."""
 
     generation: str
     """Changes with anything in the template. Where nodes differ, one was started with other templates."""

@@ -143,7 +143,7 @@ class TokensAsync:
         return Listing(read_token(token) for token in response.tokens)
 
     async def revoke(self, token: TokenInfo | str) -> TokenInfo:
-        """Revoke a token (or the one with this id): its requests are refused at once, its streams end within a second.
+        """Revoke a token (or the one with this id): its requests are refused immediately; streams end within a second.
 
         Raises:
             TokenNotFound: There is none of that id.
@@ -253,7 +253,7 @@ class MeshPortsAsync:
     async def expose(self, sandbox_id: str, port: int, *, ttl: float = 3600.0) -> PortInfo:
         """Create a URL that carries HTTP and WebSocket to a port of a sandbox for `ttl` seconds (1 s to 30 days).
 
-        Whoever has the URL may use it. Nothing needs to listen at the port yet.
+        Anyone with the URL can use it. Nothing needs to listen at the port yet.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.
@@ -266,7 +266,7 @@ class MeshPortsAsync:
     async def show_desktop(self, sandbox_id: str, *, readonly: bool = False, ttl: float = 3600.0) -> PortInfo:
         """Create the URL of a page that shows a sandbox's desktop, for `ttl` seconds (1 s to 30 days).
 
-        Whoever has it sees the desktop and, unless it is `readonly`, can take it over from the agent.
+        Anyone with the URL sees the desktop and, unless it is `readonly`, can take over from the agent.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.
@@ -278,7 +278,7 @@ class MeshPortsAsync:
     async def show_browser(self, sandbox_id: str, *, readonly: bool = False, ttl: float = 3600.0) -> PortInfo:
         """Create the URL of a page that shows the page of a sandbox's browser, for `ttl` seconds (1 s to 30 days).
 
-        Whoever has it sees the page and, unless it is `readonly`, can take it over from the agent.
+        Anyone with the URL sees the page and, unless it is `readonly`, can take over from the agent.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.
@@ -290,7 +290,7 @@ class MeshPortsAsync:
     async def show_mobile(self, sandbox_id: str, *, readonly: bool = False, ttl: float = 3600.0) -> PortInfo:
         """Create the URL of a page that shows a sandbox's Android device, for `ttl` seconds (1 s to 30 days).
 
-        Whoever has it sees the screen and, unless it is `readonly`, can take it over from the agent.
+        Anyone with the URL sees the screen and, unless it is `readonly`, can take over from the agent.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.

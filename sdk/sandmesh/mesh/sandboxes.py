@@ -70,7 +70,7 @@ class SandboxesAsync:
         return NetworkAsync(read_name("sandbox_id", sandbox_id), self._rpc.connection, self._rpc.timeout)
 
     async def kill(self, sandbox_id: str) -> None:
-        """Release a sandbox, whoever holds it: it is deleted with everything in it, which finishes in the background.
+        """Release a sandbox, even a leased one: it is deleted with everything in it, which finishes in the background.
 
         Its holder is told that it was killed, and whether by an administrator.
 
@@ -109,7 +109,7 @@ class SandboxesAsync:
         return 0 if lease is None else lease.fencing_token
 
     async def release_all(self, labels: Mapping[str, str]) -> int:
-        """Release every sandbox in use that has all these labels, whoever holds it; return how many there were.
+        """Release every sandbox in use that has all these labels, regardless of its holder; return their number.
 
         A batch's sandboxes have the label "job": `release_all({"job": "rollout-7"})`.
 

@@ -11,7 +11,7 @@ from sandmesh.mesh.records import Record
 
 @dataclass(frozen=True, kw_only=True)
 class SecretInfo(Record):
-    """A secret that a mesh stores; nobody is told its value."""
+    """A secret that a mesh stores; its value is never returned."""
 
     name: str
 

@@ -30,7 +30,7 @@ class SessionsAsync:
         """Return a session that has a sandbox of this type: the one it has, or a new one.
 
         `options` are those of BaseSandbox but `ca_cert`. None as `user_id`: the token's user; without a token, or for
-        an administrator, a user that the mesh makes up. Nobody renews the session: it ends after its `ttl`.
+        an administrator, a user that the mesh makes up. The session is not renewed: it ends after its `ttl`.
 
         Raises:
             InvalidArgument: A value does not fit.

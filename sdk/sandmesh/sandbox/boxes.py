@@ -106,7 +106,7 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
     async def fork(self, count: int = 1, timeout: float = 120) -> Forks[Self]:
         """Fork the sandbox into others with a copy of its workspace and home, each an open box of this class.
 
-        Each is created as this one was, with a lease, tokens and network of its own, and is released when it is closed.
+        Each is created as this one was, with its own lease, tokens and network, and is released when it is closed.
         Processes and kernels are not copied: `not_copied` of the list names them; `kernels.fork` copies a kernel
         within the sandbox. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says
         why.

@@ -105,7 +105,7 @@ def _same(one: type, other: type) -> bool:
 
 
 # One registry per process: classes register by decorator, and nothing could pass a registry to a class statement.
-# SandboxRegistry alone writes it; boxes and extensions read it.
+# Only SandboxRegistry writes it; boxes and extensions read it.
 _registry = ClassRegistry()
 
 

@@ -70,7 +70,7 @@ class Attachment:
         return self.connection
 
     def order(self, declared: Tool, timeout: float) -> Order:
-        """Build the order of a tool call for the sandbox; a timeout of 0 is no limit."""
+        """Build the order of a tool call for the sandbox; with a timeout of 0, without a limit."""
         return Order(
             sandbox_id=self.record.sandbox_id,
             fencing_token=self.record.lease.fencing_token,

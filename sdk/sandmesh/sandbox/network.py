@@ -39,7 +39,7 @@ class NetworkState:
 class NetworkAsync:
     """The network of a running sandbox: `box.network`.
 
-    A change holds for new connections at once, and open ones that are no longer allowed are closed. Each method
+    A change applies to new connections immediately; open ones that are no longer allowed are closed. Each method
     returns the grant in force, and raises InvalidArgument where a host is not one, and CapabilityMissing where the
     sandbox was made with the network none.
     """
@@ -75,7 +75,7 @@ class NetworkAsync:
 
 @dataclass(frozen=True)
 class SecretState:
-    """A secret of a running sandbox; nobody is told its value."""
+    """A secret of a running sandbox; its value is never returned."""
 
     variable: str
     hosts: tuple[str, ...]

@@ -29,7 +29,7 @@ class PortTarget:
 
 
 class ExposedPortAsync:
-    """A port, or the browser, that a URL leads to until `expires`; whoever has the URL may use it.
+    """A port, or the browser, that a URL leads to until `expires`; anyone with the URL can use it.
 
     `kind` is "port", "devtools", "desktop", "browser" or "mobile", the last three with "-readonly" where the URL only
     shows it; `port` is 0 unless it is a port. `connections` is how many were open when this was made.
@@ -58,7 +58,7 @@ class PortsAsync(SandboxHandle):
     async def expose(self, port: int, *, ttl: float = 3600.0) -> ExposedPortAsync:
         """Expose a port of the sandbox by a URL that carries HTTP and WebSocket, for `ttl` seconds (1 to 30 days).
 
-        Nothing needs to listen there yet. Whoever has the URL may use it until it is revoked.
+        Nothing needs to listen there yet. Anyone with the URL can use it until it is revoked.
 
         Raises:
             CapabilityMissing: The mesh serves no HTTP.

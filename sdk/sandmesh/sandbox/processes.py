@@ -37,7 +37,7 @@ class ProcessOptions(TypedDict, total=False):
     """Seconds after which it is killed; None: it may run as long as the sandbox."""
 
     pty: tuple[int, int] | None
-    """Rows and columns of a terminal of its own; None: pipes."""
+    """Rows and columns of its terminal; None: pipes."""
 
     user: str | None
     """The user that it runs as: the sandbox's own, which is the only one."""
@@ -93,7 +93,7 @@ class ProcessAsync(WaitableProcess):
     """A process of a sandbox, like subprocess.Popen.
 
     `async for event in process` yields its output. A slow reader slows the process: it blocks once a window (1 MiB) of
-    output is unread. While nobody reads, the `wait` methods drop the oldest output and leave a Dropped.
+    output is unread. Without a reader, the `wait` methods drop the oldest output and leave a Dropped.
     """
 
     def __init__(self, attachment: Callable[[], Attachment], feed: Feed, command: str, *, pty: bool | None) -> None:

@@ -29,7 +29,7 @@ class SandboxService(SessionQueries):
     """Returns the same sandboxes, with their state, for the same ids, from any process; other users never get them.
 
     While it is started it renews the sessions that it connected. Stopping it releases nothing: a session ends by
-    `release`, or when nobody has renewed it for the mesh's lease time. Without `base_url` the mesh is found as for a
+    `release`, or when it was not renewed for the mesh's lease time. Without `base_url` the mesh is found as for a
     box.
     """
 

@@ -121,7 +121,7 @@ class Sandbox(Lifecycle):
     def fork(self, count: int = 1, timeout: float = 120) -> Forks[Self]:
         """Fork the sandbox into others with a copy of its workspace and home, each an open box of this class.
 
-        Each is created as this one was, with a lease, tokens and network of its own, and is released when it is closed.
+        Each is created as this one was, with its own lease, tokens and network, and is released when it is closed.
         Processes and kernels are not copied: `not_copied` of the list names them; `kernels.fork` copies a kernel
         within the sandbox. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says
         why.
@@ -201,7 +201,7 @@ class Sandbox(Lifecycle):
     def expose(self, port: int, *, ttl: float = 3600.0) -> ExposedPort:
         """Expose a port of the sandbox by a URL that carries HTTP and WebSocket, for `ttl` seconds (1 to 30 days).
 
-        Nothing needs to listen there yet. Whoever has the URL may use it until it is revoked.
+        Nothing needs to listen there yet. Anyone with the URL can use it until it is revoked.
 
         Raises:
             CapabilityMissing: The mesh serves no HTTP.

@@ -83,7 +83,7 @@ class Kernels(Facade):
 
 
 class Network(Facade):
-    """The network of a running sandbox: `box.network`. A change holds at once, for open connections too."""
+    """The network of a running sandbox: `box.network`. A change takes effect immediately, for open connections too."""
 
     def __init__(self, twin: NetworkAsync) -> None:
         self.twin: NetworkAsync = twin
@@ -131,7 +131,7 @@ class Process(Facade):
     """A process of a sandbox, like subprocess.Popen.
 
     `for event in process` yields its output. A slow reader slows the process: it blocks once a window (1 MiB) of output
-    is unread. While nobody reads, the `wait` methods drop the oldest output and leave a Dropped.
+    is unread. Without a reader, the `wait` methods drop the oldest output and leave a Dropped.
     """
 
     twin: ProcessAsync
@@ -193,7 +193,7 @@ class Processes(Facade):
 
 
 class ExposedPort(Facade):
-    """A port, or the browser, that a URL leads to until `expires`; whoever has the URL may use it."""
+    """A port, or the browser, that a URL leads to until `expires`; anyone with the URL can use it."""
 
     def __init__(self, twin: ExposedPortAsync) -> None:
         self.twin: ExposedPortAsync = twin

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
 _NAMED = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
-# Linux alone has them.
+# Only Linux has them.
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-# A generator of its own: what a program draws after random.seed() stays the same. Making one reads 2.5 KB of entropy.
+# A separate generator: what a program draws after random.seed() stays the same. Making one reads 2.5 KB of entropy.
 _JITTER = random.Random()  # noqa: S311 - jitter, not cryptography
 
 

@@ -1,6 +1,6 @@
 """Child processes that end with their owner.
 
-A child watches a pipe whose write end its owner alone holds: the owner's end, kill -9 too, closes it, without signal
+A child watches a pipe whose write end only its owner holds: the owner's end, kill -9 too, closes it, without signal
 handlers or atexit. On a second pipe the child reports its status as JSON lines: progress, then the result or an error.
 """
 
@@ -46,9 +46,9 @@ def spawn_child(
     pass_fds: Sequence[int] = (),
     env: Mapping[str, str] | None = None,
 ) -> ChildProcess:
-    """Start `program --owner-fd N --ready-fd M arguments...` in a session of its own.
+    """Start `program --owner-fd N --ready-fd M arguments...` in a new session.
 
-    A Ctrl-C thus reaches the owner alone. `output` takes standard output and error; by default both are shared.
+    A Ctrl-C thus reaches only the owner. `output` takes standard output and error; by default both are shared.
     """
     owner_reader, owner = os.pipe()
     status, status_writer = os.pipe()

@@ -20,7 +20,7 @@ class EnvironmentRefusal(Exception):
 
 
 class Environment(ABC):
-    """An instance of a training environment: one episode of one task, in a process of its own.
+    """An instance of a training environment: one episode of one task, in a separate process.
 
     What its methods take and return is plain JSON; arrays of numpy become lists. What it prints is kept for the
     message of a failure.

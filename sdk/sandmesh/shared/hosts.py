@@ -112,5 +112,5 @@ def _split(text: str) -> tuple[str, int | None]:
 
 
 def _refused(text: str) -> InvalidArgument:
-    hint = "give its host alone; " if "/" in text else 'write "public" for all public hosts; ' if text == "*" else ""
+    hint = "name only its host; " if "/" in text else 'write "public" for all public hosts; ' if text == "*" else ""
     return InvalidArgument(f"network: {text!r} is not a host: {hint}it must be {_FORMS}", {"argument": "network"})

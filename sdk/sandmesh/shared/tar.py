@@ -356,7 +356,7 @@ def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, Member], None
                 # It would keep every member, and a stream may have millions.
                 archive.members = []  # type: ignore[attr-defined]  # missing from typeshed
     except (tarfile.TarError, ValueError, OverflowError) as error:
-        # A ValueError is of a header of pax that is no number, or of a name with a NUL.
+        # pax headers that are not numbers, and names with a NUL, raise ValueError.
         raise OSError(errno.EBADMSG, f"it is not a complete tar stream: {error}; nothing of it is kept") from None
     while source.read(PIECE):
         pass

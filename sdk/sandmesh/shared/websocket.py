@@ -1,4 +1,4 @@
-"""A byte stream in binary messages of a WebSocket (RFC 6455), for both ends, with the standard library alone.
+"""A byte stream in binary messages of a WebSocket (RFC 6455), for both ends, with only the standard library.
 
 Where a message ends has no meaning here: what is carried has its own frames. Extensions are never agreed on.
 
@@ -81,7 +81,7 @@ class HeadBuffer:
 class WebSocketStream(asyncio.Transport):
     """The transport of a protocol whose bytes travel in messages over another transport.
 
-    Whoever has the other transport's data calls `feed`, and passes on what else it is told to the protocol.
+    The owner of the other transport passes its data to `feed`, and its other callbacks to the protocol.
     """
 
     def __init__(self, transport: asyncio.Transport, protocol: asyncio.Protocol, *, is_client: bool) -> None:
@@ -129,7 +129,7 @@ class WebSocketStream(asyncio.Transport):
         self._end(_NORMAL)
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self._transport.abort()
 
     def is_closing(self) -> bool:

@@ -83,7 +83,7 @@ class Registration(TypedDict, total=False):
     """Training environments by name: classes of this program, or "module:Class" of an installed package."""
 
     scratch: Sequence[str] | None
-    """Directories at the root, as ["/app"], where its sandboxes have file systems in memory of their own."""
+    """Directories at the root, as ["/app"], where each of its sandboxes has its own file system in memory."""
 
 
 class SandboxRegistry:

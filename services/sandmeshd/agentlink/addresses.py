@@ -1,7 +1,7 @@
 """Where agents listen, for those who connect: a socket of this machine, TLS with a pinned certificate, or a WebSocket.
 
-A pinned certificate is the sandbox's own and signed by nobody. Who connects compares its SHA-256 with the address's
-pin, and only then says a word: whoever is in between can neither answer for the agent nor read or change what is said.
+A pinned certificate is the sandbox's own and self-signed. The client compares its SHA-256 with the address's
+pin, before it sends anything: an attacker in between can neither answer for the agent nor read or change what is said.
 At a WebSocket's address TLS ends at a cloud's gateway or a proxy, whose certificate the system's authorities sign.
 """
 

@@ -1,8 +1,8 @@
 """The birth of an agent that waits for its configuration: agent.proto, Birth.
 
 Within whatever leads to the agent the mesh is the server of a TLS connection, which only the holder of its key can be,
-and which is fresh: what was sent once is of no use to whoever recorded it, and nobody in between reads it. That it is
-the agent that it means, the mesh knows by the address alone: a pin, or a cloud's gateway and the header of one sandbox.
+and which is fresh: a recording of it is useless, and it cannot be read in between. That it is
+the agent that it means, the mesh knows only by the address: a pin, or a cloud's gateway and the header of one sandbox.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def _connect(endpoint: str, delivery: _Delivery) -> _Delivery:
 
 
 class _Delivery(asyncio.Protocol):
-    """One request over one connection, in TLS of its own."""
+    """One request over one connection, in TLS."""
 
     def __init__(self, identity: ssl.SSLContext, request: bytes) -> None:
         self.response: asyncio.Future[pb.BirthResponse] = asyncio.get_running_loop().create_future()

@@ -140,7 +140,7 @@ async def _is_answered(channel: LinkChannel, link: AgentLink) -> bool:
 async def read_record(sandbox: pb.RuntimeSandbox) -> bytes:
     """Return the record that a sandbox's agent keeps for its driver, empty where it keeps none.
 
-    The token alone shows which sandbox is meant, where its id is not known any more.
+    Only the token shows which sandbox is meant, where its id is not known any more.
 
     Raises:
         SandboxLost, ProtocolMismatch: As `connect`.

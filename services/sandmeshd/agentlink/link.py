@@ -168,7 +168,7 @@ class AgentLink(asyncio.Protocol):
         await self._writable.wait()
 
     def close(self, *, now: bool = False) -> None:
-        """Close the link, at once where `now`; else when what was sent has left."""
+        """Close the link, immediately where `now`; else when what was sent has left."""
         if self._transport is None:
             return
         if now:
@@ -253,7 +253,7 @@ class AgentHeartbeat:
     def _check(self, silence: float) -> None:
         loop, link = asyncio.get_running_loop(), self._link
         if self._timer is not None:
-            # What held up this process itself is no silence of the agent's.
+            # A delay of this process itself is not silence of the agent.
             self.heard += max(0.0, loop.time() - self._timer.when())
         silent = loop.time() - self.heard
         if not link.is_awaited:

@@ -1,4 +1,4 @@
-"""Links to the agents of sandboxes that nobody has yet, opened ahead: who takes one waits for no hello."""
+"""Links to the agents of unclaimed sandboxes, opened ahead: a claim waits for no hello."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 @dataclass(frozen=True)
 class WarmLink:
-    """A sandbox as it was made, which nobody had since, and the open link to its agent."""
+    """A sandbox as it was made, never claimed since, and the open link to its agent."""
 
     sandbox: pb.RuntimeSandbox
     link: AgentLink

@@ -1,6 +1,6 @@
 """Links in binary messages of a WebSocket, to agents that are reached through a cloud's gateway or an HTTPS proxy.
 
-Such a gateway ends a connection at its own time-out. That is the loss of a link like any other: whoever follows calls
+Such a gateway ends a connection at its own time-out. That is the loss of a link like any other: a follower of calls
 over it attaches to them again over the next.
 """
 

@@ -36,7 +36,7 @@ class BackgroundTasks:
         return self._hold(self._tasks, work)
 
     def attempt(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task that `finish` cancels at once, because it cleans up after itself."""
+        """Start a task that `finish` cancels without waiting, because it cleans up after itself."""
         return self._hold(self._endable, work)
 
     def forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:

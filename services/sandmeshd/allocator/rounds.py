@@ -1,4 +1,4 @@
-"""When an allocator makes its rounds: at each beat while it is in use, and rarely while nobody asks anything of it."""
+"""When an allocator makes its rounds: at each beat while it is in use, and rarely while it gets no requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rounds:
         self._waking: asyncio.TimerHandle | None = None
 
     def use(self) -> None:
-        """Record that it is used: what rests begins with the next beat, so that nobody who asks waits for it."""
+        """Record that it is used: what rests begins with the next beat, so that no request waits for it."""
         loop = asyncio.get_running_loop()
         if self._waking is None and not self._is_used(loop.time()):
             self._waking = loop.call_later(until_beat(_WAKE_SECONDS), self._wake)
@@ -58,7 +58,7 @@ class Rounds:
 
 
 def turns(count: int, period: float) -> Sequence[float]:
-    """Return after how many seconds of a round each of so many is asked: a few at once, so that claims come between.
+    """Return after how many seconds of a round each of so many is asked: a few together, so that claims come between.
 
     A thousand requests that leave in one moment hold up the process that sends them and overrun one that serves many.
     """

@@ -80,7 +80,7 @@ class SandboxServicer(NetworkServicer, PauseServicer, NodeTemplateServicer, sand
         self.secrets = secrets
         """Serves the secrets of the mesh, which claims use."""
         self.refresh_nodes = components.nodes.refresh_all
-        """Reads the templates of every node anew after they changed; no RPC does."""
+        """Reads the templates of every node again after they changed; no RPC does."""
         self.survey_snapshots = components.snapshots.survey
         """Corrects what counts as snapshots by what the nodes have; no RPC does."""
 
@@ -235,7 +235,7 @@ class SandboxServicer(NetworkServicer, PauseServicer, NodeTemplateServicer, sand
         return self._components.health.report()
 
     async def SweepMesh(self, request: pb.SweepMeshRequest, context: Context) -> pb.SweepMeshResponse:
-        """Compare records and runtimes at once."""
+        """Compare records and runtimes now."""
         return await self._components.sweep.run(request.dry_run)
 
 

@@ -43,7 +43,7 @@ class Principal:
     """Whether a door of the mesh acts for it, which may set the door's own labels."""
 
     def owns(self, session_key: str, sandbox_id: str = "", project: str = "") -> bool:
-        """Return whether a sandbox of a session and project is the principal's; one in a pool is no user's."""
+        """Return whether a sandbox of a session and project is the principal's; one in a pool has no user."""
         if self.sandbox_id:
             return sandbox_id == self.sandbox_id
         if self.project:
@@ -57,7 +57,7 @@ class Principal:
 
     @property
     def only_public(self) -> bool:
-        """Whether the principal's sandboxes reach public addresses alone, whatever they name."""
+        """Whether the principal's sandboxes reach only public addresses, whatever they name."""
         return self.scope == "user" and not self.private_network
 
     @cached_property
@@ -92,7 +92,7 @@ def acting_user(user_id: str) -> str:
     """Return the user that a request is for, where it names one or none.
 
     Whether a user belongs to the project that a principal administers is checked where projects are known.
-    Ids that begin with `anonymous-` are those of clients that name nobody: a user's are the user's.
+    Ids that begin with `anonymous-` are those of clients that name no user: a user's are the user's.
 
     Raises:
         PermissionDenied: It names another user than the principal's.
@@ -124,7 +124,7 @@ def user_of(session_key: str) -> str:
 
 
 def session_key(user_id: str, session_id: str) -> str:
-    """Return the key of a session's leases and records: from it alone one can say whether it is a user's."""
+    """Return the key of a session's leases and records: it suffices to tell whether it is a user's."""
     return user_key(user_id) + _digest(user_id, session_id)
 
 

@@ -182,6 +182,6 @@ def _refused(kind: str, said: str) -> Unauthenticated:
 
 
 def _is_stale(record: TokenRecord) -> bool:
-    # Once a minute is enough to see which tokens nobody uses any more.
+    # Once a minute is enough to see which tokens are unused.
     last = record.token.last_use_time.ToMicroseconds() if record.token.HasField("last_use_time") else 0
     return record.now_us - last > 60_000_000

@@ -1,7 +1,7 @@
 """Streams that only services of the mesh can read: encrypted piece by piece, and bound to what they are saved as.
 
 A sealed stream is a header, 32 random bytes, and frames: a length of four bytes and the encrypted piece. Each stream
-has a key of its own, and each piece its number and whether it is the last in its nonce (STREAM,
+has its own key, and each piece its number and whether it is the last in its nonce (STREAM,
 https://eprint.iacr.org/2015/189): pieces that are left out, repeated or in another order are noticed.
 """
 
@@ -107,6 +107,6 @@ def _nonce(number: int, *, last: bool = False) -> bytes:
 def _unreadable(name: str) -> WorkspaceNotReady:
     message = (
         f"what is saved as {name} is not readable: it was saved by a mesh with another secret, or was changed. "
-        "Configure the secret that the mesh had (SANDMESH_MESH_SECRET), or remove the storage's objects to begin anew"
+        "Configure the secret that the mesh had (SANDMESH_MESH_SECRET), or remove the storage's objects to start over"
     )
     return WorkspaceNotReady(message, {"workspace": name, "detail": "it cannot be decrypted"})

@@ -1,4 +1,4 @@
-"""Tokens that were shown and checked lately, and the news of those that are revoked."""
+"""Tokens that were shown and checked recently, and the news of those that are revoked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 PREFIXES = ("smesh_", "e2b_")
 WAIT_SECONDS = 20
 RETRY_SECONDS = 0.3
-# More than a gateway's clients show at once; the oldest are asked about again.
+# More than a gateway's clients show at the same time; the oldest are asked about again.
 MOST = 10_000
 
 
@@ -45,7 +45,7 @@ class Grant:
 
 
 class KnownTokens:
-    """Asks the service of tokens about what clients show, seldom; drops what is revoked, at once."""
+    """Asks the service of tokens about what clients show, seldom; drops what is revoked immediately."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class KnownTokens:
 
         Raises:
             Unauthenticated: It is unknown, expired or revoked; the message says which.
-            Unavailable: Nobody can say.
+            Unavailable: The service of tokens does not answer.
         """
         if not secret.startswith(PREFIXES):
             raise _over("invalid")
@@ -84,7 +84,7 @@ class KnownTokens:
 
         Raises:
             Unauthenticated: It is unknown, expired or revoked; the message says which.
-            Unavailable: Nobody can say.
+            Unavailable: The service of tokens does not answer.
         """
         key = f"id {token_id}".encode()
         grant = self._fresh(key)
@@ -94,7 +94,7 @@ class KnownTokens:
         return grant
 
     def known(self, secret: str) -> Grant | None:
-        """Return the grant of a token that was checked lately."""
+        """Return the grant of a recently checked token."""
         return self._fresh(_digest(secret))
 
     def _fresh(self, key: bytes) -> Grant | None:

@@ -1,7 +1,7 @@
 """The forms of a token's secret: smesh_<id>_<secret> in letters that need no quoting, and e2b_<id><secret> in hex.
 
 The first part lets scanners of code and logs recognise one; the id finds the record without the secret. The second form
-is what E2B's clients take for a key: 16 digits of an id and 24 that nobody guesses.
+is what E2B's clients take for a key: 16 digits of an id and 24 that cannot be guessed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TokenSecret:
         return f"smesh_{self.token_id}_{self.proof}"
 
     def digest(self) -> str:
-        """Return the digest that is stored: a plain hash does, as nobody guesses 96 random bits however fast it is."""
+        """Return the digest that is stored: a plain hash does, as 96 random bits cannot be guessed."""
         return hashlib.sha256(self.proof.encode()).hexdigest()
 
     def fits(self, digest: str) -> bool:

@@ -34,7 +34,7 @@ class SessionIdentity:
 
 
 def identity(user_id: str, session_id: str) -> SessionIdentity:
-    """Check ids and return the identity that they name; an empty one is generated, so that nobody else can name it.
+    """Check ids and return the identity that they name; an empty one is generated, so that no other client can name it.
 
     The user of a caller that is a user is that one.
 

@@ -1,4 +1,4 @@
-"""The claims of a session: all at once, and undone when one fails."""
+"""The claims of a session: made in parallel, and undone when one fails."""
 
 from __future__ import annotations
 

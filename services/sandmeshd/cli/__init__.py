@@ -14,7 +14,7 @@ def _grpc_version() -> str:
     return file.read_text().partition('"""')[2].partition('"""')[0] if file.is_file() else ""
 
 
-# gRPC's core reads both at import. It writes lines of its own to standard error, like "Got goaway" when a mesh ends.
+# gRPC's core reads both at import. It writes lines to standard error, like "Got goaway" when a mesh ends.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 if _grpc_version().startswith(("1.7", "1.8")):
     # Its servers then read sockets in the one thread that also wakes the event loop, in place of four that wake each

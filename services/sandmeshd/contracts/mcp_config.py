@@ -57,7 +57,7 @@ def read_config(config: Mapping[str, Any], groups: Iterable[str] = ()) -> list[S
     servers: object = config.get("mcpServers")
     if not isinstance(servers, dict) or len(config) != 1:
         found = ", ".join(map(repr, config)) or "nothing"
-        raise InvalidArgument(f'a config of MCP servers is {{"mcpServers": {{name: ...}}}} alone; it has {found}')
+        raise InvalidArgument(f'a config of MCP servers is only {{"mcpServers": {{name: ...}}}}; it has {found}')
     named = cast("dict[str, object]", servers)
     if not 0 < len(named) <= MAX_SERVERS:
         raise InvalidArgument(f"mcpServers has 1 to {MAX_SERVERS} servers, not {len(named)}")

@@ -1,4 +1,4 @@
-"""Which addresses are public: reachable by everybody, and nobody's own network.
+"""Which addresses are public: reachable by everybody, and not of a private network.
 
 The sources are IANA's registries of special-purpose addresses (RFC 6890), for IPv6 read the other way round: only
 global unicast (2000::/3) can be public. Forms that hold an IPv4 address are what that address is, or refused.

@@ -48,7 +48,7 @@ class HttpListenSettings(BaseModel):
     """Names that clients may use for it besides its addresses, as host or host:port."""
 
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may use it, as https://host; those of its own addresses may."""
+    """Origins of web pages that may use it, as https://host; its own addresses are always allowed."""
 
     @model_validator(mode="after")
     def _both_of_tls(self) -> HttpListenSettings:
@@ -165,7 +165,7 @@ def bearer_token(request: Request) -> str | None:
 
 
 class _SignallessServer(uvicorn.Server):
-    """A server that leaves signals to whoever runs it."""
+    """A server that leaves signals to its process."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

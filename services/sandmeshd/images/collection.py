@@ -60,7 +60,7 @@ class Collection:
         return freed
 
     def prune(self, unused_seconds: float, most_bytes: int | None) -> Freed:
-        """Remove what nobody uses, from what was not used for longest on; see `ImageStore.prune`."""
+        """Remove unused images, the least recently used first; see `ImageStore.prune`."""
         freed = Freed()
         self._sweep(freed)
         for reference, digest in sorted(self._records.list_all(), key=lambda pair: self._records.used(pair[1])):

@@ -1,4 +1,4 @@
-"""Locks of files, between all processes of a user: whoever is killed frees them."""
+"""Locks of files, between all processes of a user: a holder that is killed frees them."""
 
 from __future__ import annotations
 

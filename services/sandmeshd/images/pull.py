@@ -79,7 +79,7 @@ class Pull:
             digest, media_type = chosen.digest, chosen.media_type
             data = self._blobs.read(digest) or (await self._source.read_manifest(digest)).data
             self._blobs.add(data, digest)
-        raise InvalidArgument("the image's index leads to indexes alone")
+        raise InvalidArgument("the image's index leads only to indexes")
 
     async def _fetch_layers(self, manifest: Manifest, diff_ids: tuple[str, ...]) -> list[Layer]:
         """Download layers side by side, and unpack them one by one as they come."""

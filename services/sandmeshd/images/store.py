@@ -59,7 +59,7 @@ class ImageStore:
         return await self._pull(reference, name or reference, progress)
 
     async def import_image(self, path: Path, name: str, *, progress: Report = lambda step: None) -> PulledImage:
-        """Return an image of a file or directory of this machine, under a name of its own.
+        """Return an image of a file or directory of this machine, under a new name.
 
         It may be an OCI layout, one in a tar, what `docker save` wrote, or the tar of a root file system.
 

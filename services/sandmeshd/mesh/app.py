@@ -1,4 +1,4 @@
-"""Runs a whole mesh in this process: the same services as apart, over the same gRPC, on sockets of its own."""
+"""Runs a whole mesh in this process: the same services as apart, over the same gRPC, on its own sockets."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def driver_settings(settings: MeshSettings) -> DriverSettings:
 
 
 def check_drivers(settings: MeshSettings) -> None:
-    """Check the settings of the chosen driver, and of every other that has some of its own.
+    """Check the settings of the chosen driver, and of every other driver that has some.
 
     Raises:
         InvalidArgument: One does not fit, or has no effect on the chosen driver.
@@ -114,7 +114,7 @@ def settings_for(settings: MeshSettings, name: str, cls: type[Own]) -> Own:
 def plain_values(settings: MeshSettings) -> list[tuple[Variable, Any]]:
     """Return every variable with its value as JSON has it, secrets hidden: the mesh's, then those of its plugins.
 
-    A driver that is not chosen and cannot do without settings of its own is left out.
+    A driver that is not chosen and lacks required settings is left out.
     """
     sources: list[BaseModel] = [settings, driver_settings(settings)]
     for name, plugin in find_drivers().items():

@@ -28,7 +28,7 @@ class ServingDoor:
 
 @asynccontextmanager
 async def open_facade(settings: MeshSettings, name: str, mesh: MeshAddress) -> AsyncGenerator[ServingDoor]:
-    """Serve one facade of a mesh on an HTTP listener of its own until the block ends.
+    """Serve one facade of a mesh on a separate HTTP listener until the block ends.
 
     Raises:
         Denied: The facade's own token is not an administrator's, as E2B's needs it.

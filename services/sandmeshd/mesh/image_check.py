@@ -16,7 +16,7 @@ from sandmeshd.templates import Template
 
 
 async def check_image(settings: MeshSettings, templates: Mapping[str, Template], name: str) -> AsyncIterator[BuildStep]:
-    """Start sandboxes of a template whose image is built, on a mesh of their own, and yield each test.
+    """Start sandboxes of a template whose image is built, on a separate mesh, and yield each test.
 
     Raises:
         TemplateBuildFailed: A test failed; `facts["detail"]` is what was observed.

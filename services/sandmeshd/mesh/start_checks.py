@@ -1,6 +1,6 @@
 """Checks of a mesh's settings that need this machine: before its first start builds anything.
 
-What a setting alone cannot be is checked by its class.
+What concerns a single setting is checked by its class.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def check_addresses_free(settings: MeshSettings) -> None:
     _check_free("SANDMESH_HTTP_LISTEN", settings.gateway.http_listen)
     for name, plugin in find_doors().items():
         own = door_settings(settings, name, plugin)
-        # A door listens at addresses of its own for the names of its domain.
+        # A door listens at separate addresses for the names of its domain.
         if own.enabled and getattr(own, "domain", None) is not None:
             listens = [one for one in variables_of(plugin.settings).values() if one.path == ("listen",)]
             for one in listens:

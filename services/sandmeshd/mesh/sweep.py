@@ -1,4 +1,4 @@
-"""Removes what private meshes left that were killed: their lock is free, so nobody uses it."""
+"""Removes what private meshes left that were killed: their lock is free, so it is unused."""
 
 from __future__ import annotations
 

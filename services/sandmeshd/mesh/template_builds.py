@@ -130,7 +130,7 @@ def _own_image(settings: MeshSettings, name: str) -> str:
     if template is not None and not template.image_is_shipped:
         return template.image
     if template is not None or name == "all" or not is_free(name):
-        fix = "name a type whose class has an image of its own, or another name in lower-case letters"
+        fix = "name a type whose class has an image, or another name in lower-case letters"
         raise InvalidArgument(f"no Dockerfile of your own can make the image of {name}: {fix}", {"fix": fix})
     return builder.image_name(name)
 
@@ -162,7 +162,7 @@ async def _build_named(settings: MeshSettings, name: str, platform: str) -> Asyn
 
 
 def _buildable(settings: MeshSettings, book: Mapping[str, Template], known: list[str]) -> list[str]:
-    """Return the templates that `all` means: those made on demand, and systems, are for who names them alone."""
+    """Return the templates that `all` means: those made on demand, and systems, are built only by name."""
     own = driver_settings(settings)
     usual = [name for name in known if not book[name].on_demand]
     if not isinstance(own, BubblewrapSettings):

@@ -13,7 +13,7 @@ def is_open(address: str) -> bool:
 
 
 def check_private(address: str, *, has_secret: bool) -> None:
-    """Refuse an address of a service that others could reach while the mesh has no secret of its own.
+    """Refuse an address of a service that others could reach while the mesh has no secret.
 
     Raises:
         InvalidArgument: It is one.

@@ -1,4 +1,4 @@
-"""Certificates for trials, each signed by an authority of its own whose key is not kept."""
+"""Certificates for trials, each signed by a new authority whose key is not kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def issue_certificate(names: Iterable[str], days: int) -> Mapping[str, bytes]:
 
 
 def write_certificate(issued: Mapping[str, bytes], paths: Mapping[str, Path]) -> None:
-    """Write a certificate's files, which must not exist yet; nobody else reads the key."""
+    """Write a certificate's files, which must not exist yet; only this user can read the key."""
     for kind, text in issued.items():
         mode = 0o600 if kind == "key" else 0o644
         descriptor = os.open(paths[kind], os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -53,7 +53,7 @@ def sandboxes_within(limit: int) -> int:
 
 
 def connections_allowed() -> int:
-    """Return how many connections an address accepts at once: however many there are, most descriptors are left."""
+    """Return how many simultaneous connections an address accepts, so that most descriptors stay free."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(_FEWEST_CONNECTIONS, (MAX_LIMIT if soft == resource.RLIM_INFINITY else soft) // _CONNECTIONS_PART)
 

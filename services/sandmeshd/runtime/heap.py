@@ -1,7 +1,7 @@
 """How a service keeps freed memory and collects garbage: the defaults do both while a caller waits.
 
 glibc's malloc gives back what is free at its heap's end, so that a process which takes and frees buffers of a stream
-all the time has each page of them mapped anew by the kernel: a third of a gateway's time on bulk.
+all the time has each page of them mapped again by the kernel: a third of a gateway's time on bulk.
 https://man7.org/linux/man-pages/man3/mallopt.3.html
 
 Python's collector looks for cycles after each 700 new objects, and a create from a pool makes thousands.

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 
 class KeyedLocks:
-    """Locks by id; those that nobody holds or waits for take no memory."""
+    """Locks by id; those without a holder or waiter take no memory."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}

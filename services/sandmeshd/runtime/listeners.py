@@ -27,7 +27,7 @@ class Listeners:
         """Note addresses (host:port or URLs; unix sockets are left out) until the block ends."""
         lines = [f"{host} {port}" for host, port in filter(None, map(read_address, addresses))]
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Where nobody reads them, those of processes that were killed would be kept for ever.
+        # Without a reader, those of processes that were killed would be kept for ever.
         self.all()
         # Readers skip it by this ending until it is locked and complete.
         path = self._folder / f"{os.getpid()}-{secrets.token_hex(6)}"

@@ -49,7 +49,7 @@ async def _locked(descriptor: int) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """Return the process that holds a file by `held`, None where nobody does.
+    """Return the process that holds a file by `held`, None if there is none.
 
     What is written in it may be another's: a backup that was unpacked over it has the pid of then.
     """
@@ -72,7 +72,7 @@ def _locking_pid(inode: int) -> int | None:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether nobody holds a file that `held` made.
+    """Return whether a file that `held` made has no holder.
 
     Raises:
         FileNotFoundError: There is no such file.

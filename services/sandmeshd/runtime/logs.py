@@ -63,7 +63,7 @@ def configure_logging(level: str = "INFO", form: Form = "auto", stream: TextIO |
     """Write events of at least `level` to a stream, by default standard error, with the request's ids from context.
 
     `auto` is text where the stream is a terminal and JSON elsewhere. Lines of libraries that use Python's logging have
-    the same form, from WARNING on. A line that cannot be written, as on a full disk, is lost and fails nobody.
+    the same form, from WARNING on. A line that cannot be written, as on a full disk, is lost without an error.
     """
     target = stream or sys.stderr
     last = _last(form == "text" or (form == "auto" and target.isatty()), colors=target.isatty())

@@ -37,7 +37,7 @@ class StatusPipe:
         os.close(self._descriptor)
 
     def _write(self, message: dict[str, Any]) -> None:
-        with suppress(OSError):  # the reader has ended, which is no reason for this process to end
+        with suppress(OSError):  # the reader's end is not a reason for this process to end
             os.write(self._descriptor, json.dumps(message).encode() + b"\n")
 
 

@@ -161,7 +161,7 @@ class MeshPaths:
             make_private(self.workspaces, passable)
         for path in (self.runtime_root, self.runtime):
             make_private(path, passable)
-        # Sandboxes pass these two with uids of their own, which for an ordinary user's nobody else reaches.
+        # Sandboxes pass these two under their own uids, which for an ordinary user's no other user reaches.
         for path in (self.sandboxes, self.agents):
             make_private(path, 0o711)
         spread(self.sandboxes)
@@ -182,7 +182,7 @@ def make_private(path: Path, mode: int) -> None:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             fix = f"remove {path}, or choose another directory"
-            raise RuntimeUnavailable(f"{path} is not a directory of this user's alone: {fix}", {"fix": fix}) from None
+            raise RuntimeUnavailable(f"{path} is not a directory of only this user: {fix}", {"fix": fix}) from None
     path.chmod(mode)
 
 

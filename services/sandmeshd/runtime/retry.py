@@ -25,7 +25,7 @@ async def retry_until_available(step: Callable[[], Awaitable[T]], seconds: float
     """Retry a step while the store, or the service that asks it, does not answer or recovers, for so many seconds.
 
     Every script may run twice, so that the result of one whose response was lost comes the second time. Without a
-    limit it is for changes that nobody else would make.
+    limit it is for changes that no other process would make.
 
     Raises:
         MeshUnavailable, StoreUnavailable, Recovering: That is so to the end.
@@ -35,7 +35,7 @@ async def retry_until_available(step: Callable[[], Awaitable[T]], seconds: float
         try:
             return await step()
         except PASSING:
-            # Of many that wait, not all come at once when it is back.
+            # Of many that wait, not all come in the same moment when it is back.
             drawn = pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing
             if time.monotonic() + drawn > ends:
                 raise

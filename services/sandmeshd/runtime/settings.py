@@ -19,7 +19,7 @@ OF_DERIVED = "*"
 
 
 class Settings(BaseSettings):
-    """A frozen settings class that takes its arguments only: the command line alone reads the environment.
+    """A frozen settings class that takes its arguments only: the environment is read by the command line.
 
     A field can be configured if it has a variable: its `validation_alias`, or else its name after the `env_prefix` of
     the class that declares it. A field without one is set by the services themselves.

@@ -35,7 +35,7 @@ def main(owner: int, status: int, command: list[str]) -> int:
 
 
 def _exec(command: list[str], parent: int) -> None:
-    # A group of its own: an interrupt at the terminal is the owner's to handle.
+    # In its own process group: an interrupt at the terminal is the owner's to handle.
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

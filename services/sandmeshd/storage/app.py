@@ -15,7 +15,7 @@ from sandmeshd.storage.snapshots import WorkspaceSnapshots
 
 @asynccontextmanager
 async def open_storage(settings: StorageSettings) -> AsyncGenerator[WorkspaceSnapshots]:
-    """Open the saved workspaces; a local directory is created, for this user alone.
+    """Open the saved workspaces; a local directory is created, for only this user.
 
     Raises:
         InvalidArgument: The settings are not what the service needs, or the directory cannot be created.

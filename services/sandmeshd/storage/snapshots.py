@@ -117,7 +117,7 @@ class WorkspaceSnapshots:
 
 
 class _BoundedTasks:
-    """Run a limited number of tasks at once; the first that fails cancels the others, and its exception is raised."""
+    """Run a limited number of tasks in parallel; the first that fails cancels the others; its exception is raised."""
 
     def __init__(self, most: int) -> None:
         self._most = most

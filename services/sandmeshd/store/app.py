@@ -64,7 +64,7 @@ def _connect(settings: StoreSettings) -> Redis:
     pool: Any = cast("Any", BlockingConnectionPool).from_url(
         url,
         max_connections=settings.connections + 1,
-        # Waiting for a connection means waiting for other commands, each of which has a timeout of its own.
+        # Waiting for a connection means waiting for other commands, each of which has its own timeout.
         timeout=settings.command_timeout_seconds * 4,
         socket_timeout=settings.command_timeout_seconds,
         socket_connect_timeout=settings.command_timeout_seconds,
@@ -80,7 +80,7 @@ def _unix_url(socket: Path | None) -> str:
 
 
 async def _wait_ready(store: Store, settings: StoreSettings, server: EmbeddedServer | None) -> None:
-    # Only a server of our own is waited for: a wrong URL fails at once.
+    # Only our own server is waited for: a wrong URL fails immediately.
     try:
         async with asyncio.timeout(settings.start_timeout_seconds):
             while not await _answers(store, retry=server is not None):

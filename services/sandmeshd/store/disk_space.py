@@ -43,6 +43,6 @@ class DiskSpace:
         except OSError:
             # Whatever is wrong with the directory, the server reports it better.
             return LITTLE_BYTES, LITTLE_BYTES
-        # The blocks that a file system reserves are for root alone.
+        # The blocks that a file system reserves are only for root.
         blocks = seen.f_bavail if os.geteuid() else seen.f_bfree
         return blocks * seen.f_frsize, seen.f_blocks * seen.f_frsize

@@ -58,7 +58,7 @@ class CommandRunner:
 
 
 def fast_connection(base: Any) -> Any:
-    """Return a subclass of a redis-py connection that writes at once where its buffer is empty."""
+    """Return a subclass of a redis-py connection that writes immediately where its buffer is empty."""
 
     class FastConnection(base):  # type: ignore[misc]  # the base depends on the store's address
         async def send_packed_command(self, command: Any, check_health: bool = True) -> None:

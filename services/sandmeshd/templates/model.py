@@ -48,7 +48,7 @@ class PythonEnvironment(BaseModel):
 
 
 class TemplateLimits(BaseModel):
-    """The most that a sandbox may have, and its default where a request names no limit; 0 is no limit."""
+    """The most that a sandbox may have, and its default where a request names no limit; 0: unlimited."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -152,7 +152,7 @@ class Template(BaseModel):
     """Settings of one runtime, by its own names, as JSON each; a driver refuses those that it does not know."""
 
     tools: tuple[OwnTool, ...] = ()
-    """Tools of its own."""
+    """Its tools: Python functions."""
 
     on_demand: bool = False
     """Whether it is made ready by its first sandbox, or by `sandmesh build`, and not by every start of a mesh."""
@@ -167,7 +167,7 @@ class Template(BaseModel):
     """Whether its sandboxes' processes are root in their image where a request does not say; None: as its USER says."""
 
     scratch: tuple[ScratchDirectory, ...] = Field(default=(), max_length=MOST_SCRATCH)
-    """Directories at the root where its sandboxes have file systems in memory of their own."""
+    """Directories at the root where each of its sandboxes has its own file system in memory."""
 
     @property
     def needs_programs(self) -> bool:

@@ -1,1 +1,1 @@
-"""Tenants of a mesh: projects and users, and what they may have at once."""
+"""Tenants of a mesh: projects and users, and what they may have at the same time."""

@@ -77,7 +77,7 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
         _check_admin(of_project=True)
         project = current_principal().project
         if project and request.project not in ("", project):
-            message = f"the token is for the project {project} alone: name that one, or none"
+            message = f"the token is only for the project {project}: name that one, or none"
             raise PermissionDenied(message, {"field": "project"})
         request.project = project or request.project
         return await self._usage.list(request)

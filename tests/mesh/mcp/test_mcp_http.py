@@ -157,7 +157,7 @@ async def test_a_resource_that_is_none_is_refused(url: str) -> None:
             ("workspace:///link", "outside of what"),
             ("workspace:///not-there", "No such file"),
             ("workspace:///large", "too large"),
-            ("file:///etc/passwd", "is no file of the workspace"),
+            ("file:///etc/passwd", "is not a file of the workspace"),
         ):
             with pytest.raises(MCPError, match=said):
                 await client.read_resource(uri)

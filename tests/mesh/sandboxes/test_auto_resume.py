@@ -138,7 +138,7 @@ async def test_a_sandbox_that_is_not_used_is_paused_and_the_next_call_finds_its_
         await _until_paused(client, box.sandbox_id)
         paused = [event for event in await client.events.list(sandbox_id=box.sandbox_id) if event.kind == "paused"]
         assert [(event.reason, event.actor) for event in paused] == [
-            ("nobody used it for its idle time (mode memory)", "mesh")
+            ("it was not used for its idle time (mode memory)", "mesh")
         ]
         assert (await box.run_ipython_cell("x + 1")).text == "42"
         assert await box.get_status() == "ready"

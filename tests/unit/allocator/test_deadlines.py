@@ -30,7 +30,7 @@ async def test_a_sandbox_that_nobody_uses_is_given_back_though_it_is_renewed(mes
         await allocator.until_used(1)
         assert list(mesh.runtime.processes) == [kept.sandbox_id]
         kinds = [(event.kind, event.reason) for event in await allocator.events(idle.sandbox_id)]
-        assert ("stopping", "nobody used it for its idle time") in kinds
+        assert ("stopping", "it was not used for its idle time") in kinds
 
 
 async def test_reported_use_moves_the_idle_end_and_a_renewal_does_not(mesh: Mesh) -> None:

@@ -12,7 +12,7 @@ from sandmesh.sandbox.handle import Attachment
 
 PLAIN: Final = "filesystem"
 WITH_DESKTOP: Final = "gui"
-"""The template that has what `filesystem` has and a desktop; a sandbox whose desktop nobody uses costs no more."""
+"""The template that has what `filesystem` has and a desktop; an unused desktop costs nothing."""
 
 
 class FilesystemSandboxAsync(sandmesh.FilesystemSandboxAsync):

@@ -16,7 +16,7 @@ from sandmesh.errors import InvalidArgument
 WORKSPACE: Final = "/workspace"
 MIB: Final = 1024 * 1024
 DEEPEST: Final = 200
-"""The most levels that a sandbox lists at once."""
+"""The most levels that a sandbox lists in one call."""
 
 Data: TypeAlias = str | bytes | bytearray | BinaryIO
 

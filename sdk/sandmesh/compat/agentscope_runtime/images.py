@@ -13,7 +13,7 @@ def build_image_uri(
     """Return `registry/namespace/name:tag`, or `namespace/name:tag` for an empty registry.
 
     The defaults are RUNTIME_SANDBOX_REGISTRY, RUNTIME_SANDBOX_IMAGE_NAMESPACE and RUNTIME_SANDBOX_IMAGE_TAG, else no
-    registry, "agentscope" and "latest". A mesh knows its own templates by the name alone, `runtime-sandbox-base`.
+    registry, "agentscope" and "latest". A mesh knows its own templates by only the name, `runtime-sandbox-base`.
     """
     defaults = {
         "registry": os.environ.get("RUNTIME_SANDBOX_REGISTRY", ""),

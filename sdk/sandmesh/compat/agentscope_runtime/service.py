@@ -18,7 +18,7 @@ B = TypeVar("B", sandmesh.BaseSandbox, sandmesh.BaseSandboxAsync)
 class SandboxService(sandmesh.SandboxService):
     """Returns the same boxes, with their state, for the same ids; these have the old names of methods.
 
-    With `drain_on_stop`, the default, `stop` ends the sessions that this service connected, and those alone.
+    With `drain_on_stop`, the default, `stop` ends only the sessions that this service connected.
     """
 
     def __init__(

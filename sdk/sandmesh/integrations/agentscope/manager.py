@@ -21,7 +21,7 @@ class _Open:
 
 
 class SandmeshWorkspaceManager(WorkspaceManagerBase):
-    """Opens workspaces by their ids, and closes those that nobody has asked for in `idle_seconds`; sandboxes stay."""
+    """Opens workspaces by their ids, and closes those unused for `idle_seconds`; sandboxes stay."""
 
     def __init__(
         self,

@@ -110,7 +110,7 @@ class SandmeshWorkspace(SandboxedWorkspaceBase):
         self._backend = SandmeshBackend(box)
 
     async def _find(self, mesh: MeshAsync) -> str | None:
-        # By its label: where nobody says whose it is, the mesh makes up a user for each session.
+        # By its label: without a user, the mesh makes one up for each session.
         found = await mesh.sandboxes.list(labels={LABEL: self.workspace_id})
         return next((one.sandbox_id for one in found if one.in_use), None)
 

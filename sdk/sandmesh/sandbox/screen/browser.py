@@ -24,7 +24,7 @@ class BrowserAsync:
     async def cdp_url(self, *, ttl: float = 3600.0) -> str:
         """Return a WebSocket URL of the browser's DevTools protocol, valid for `ttl` seconds (1 to 30 days).
 
-        Playwright's `connect_over_cdp`, Puppeteer's `browserWSEndpoint` and others take it. Whoever has it controls the
+        Playwright's `connect_over_cdp`, Puppeteer's `browserWSEndpoint` and others take it. Its holder controls the
         browser. It stays the same when the browser ends and starts again. `expose` returns one that can be revoked.
 
         Raises:
@@ -36,7 +36,7 @@ class BrowserAsync:
     async def url(self, *, readonly: bool = False, ttl: float = 3600.0) -> str:
         """Return the URL of a page that shows the browser's current page, valid for `ttl` seconds (1 to 30 days).
 
-        Whoever has it sees the page in any browser and, unless it is `readonly`, can take it over from the agent.
+        Anyone with the URL sees the page in any browser and, unless it is `readonly`, can take over from the agent.
         `box.list_exposed()` lists those there are and revokes them.
 
         Raises:

@@ -60,7 +60,7 @@ class DesktopAsync:
     async def url(self, *, readonly: bool = False, ttl: float = 3600.0) -> str:
         """Return the URL of a page that shows the desktop, valid for `ttl` seconds (1 to 30 days).
 
-        Whoever has it sees the desktop in any browser and, unless it is `readonly`, can take it over from the agent.
+        Anyone with the URL sees the desktop in any browser and, unless it is `readonly`, can take over from the agent.
         `box.list_exposed()` lists those there are and revokes them.
 
         Raises:

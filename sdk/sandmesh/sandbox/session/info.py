@@ -98,11 +98,11 @@ class SessionQueries:
         return True
 
     def list_sessions(self, user_id: str | None = None) -> list[SessionInfo]:
-        """List a user's sessions by key, whoever connected them; the service need not be started for it."""
+        """List a user's sessions by key, including those of other clients; the service need not be started."""
         return run("SandboxService.list_sessions_async", self.list_sessions_async(user_id))
 
     async def list_sessions_async(self, user_id: str | None = None) -> list[SessionInfo]:
-        """List a user's sessions by key, whoever connected them; the service need not be started for it."""
+        """List a user's sessions by key, including those of other clients; the service need not be started."""
         owner = read_user(user_id)
         return await self._ask(lambda connection: list_sessions(connection, owner, self._timeout))
 

@@ -37,7 +37,7 @@ def pool_exhausted(capacity: UsageCounts, want: Want, bound: str) -> PoolExhaust
 
 
 def quota_error(reached: ReachedQuota, want: Want) -> SandmeshError:
-    """Return the error of a request that does not fit into a quota, or has no limit of its own of what is counted."""
+    """Return the error of a request that does not fit into a quota, or has no limit on what is counted."""
     if reached.kind == "mesh":
         return _cost_error(reached)
     amounts = {"memory_bytes": want.memory_bytes, "cpu_millis": want.cpu_millis}
@@ -47,7 +47,7 @@ def quota_error(reached: ReachedQuota, want: Want) -> SandmeshError:
     owner = "project" if reached.kind == "project" else "user"
     limit = _RESOURCES[reached.quota]
     message = (
-        f"the quota of the {owner} {reached.name} counts {limit}: request a sandbox with a limit of its own "
+        f"the quota of the {owner} {reached.name} counts {limit}: request a sandbox with its own limit "
         f"(limits={{{limit!r}: ...}}), or give its template one"
     )
     return InvalidArgument(message, {"field": f"spec.limits.{reached.quota}"})

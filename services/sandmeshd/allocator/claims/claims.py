@@ -98,7 +98,7 @@ class Claims:
             await self._tasks.spawn(self._leave(claim))
             raise
         except BaseException:
-            # The client disconnected: nobody waits for the withdrawal.
+            # The client disconnected: there is no need to wait for the withdrawal.
             self._tasks.spawn(self._leave(claim))
             raise
 
@@ -228,7 +228,7 @@ class ClaimOutcomes:
     async def kept(self, claim: Claim, record: RecordState) -> pb.ClaimSandboxResponse | None:
         """Respond with the sandbox that the slot has."""
         del claim
-        # Whoever claimed it from the pool may have died before its agent knew the token.
+        # The allocator that claimed it from the pool may have died before its agent knew the token.
         current = record if record.text("installed") == "1" else await self._install(record)
         return pb.ClaimSandboxResponse(sandbox=current.sandbox()) if current else None
 
@@ -236,7 +236,7 @@ class ClaimOutcomes:
         """Install the new holder's token in the agent of a sandbox from the pool."""
         del claim
         current = await self._install(record)
-        # Whoever takes one refills the pool: through the store, the caller would wait for the notification, too.
+        # Each claim from the pool refills it: through the store, the caller would wait for the notification, too.
         self._notifications.notify("pool")
         return pb.ClaimSandboxResponse(sandbox=current.sandbox(), claimed=True, pooled=True) if current else None
 

@@ -1,6 +1,6 @@
-"""Starts of sandboxes: each in a task of its own, so that a client that disconnects leaves none half created.
+"""Starts of sandboxes: each in its own task, so that a client that disconnects leaves none half created.
 
-A store that does not answer delays a start and does not end it: nobody else would finish its record.
+A store that does not answer delays a start and does not end it: no other process would finish its record.
 """
 
 from __future__ import annotations

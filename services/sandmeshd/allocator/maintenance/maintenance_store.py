@@ -10,6 +10,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandboxStartFailed, to_detail
 from sandmeshd.allocator.records.record_reader import label_names
 from sandmeshd.allocator.records.record_store import PAGE, RecordStore
+from sandmeshd.allocator.records.records import IDLE_REASON
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.principal import user_key
 from sandmeshd.store import Store
@@ -78,7 +79,7 @@ class MaintenanceStore:
         self._settings = settings
 
     async def sweep(self, healthy: Sequence[str], starting: Sequence[str] | None = None) -> Swept:
-        """Record that this allocator and those nodes are alive, and finish what nobody else will.
+        """Record that this allocator and those nodes are alive, and finish what no other process will.
 
         `starting` is what this allocator is starting: what else is recorded as its own to start was abandoned.
         """
@@ -90,6 +91,7 @@ class MaintenanceStore:
             "starting": None if starting is None else list(starting),
             "grace_us": _us(self._settings.owner_grace_seconds),
             "node_grace_us": _us(self._settings.node_grace_seconds),
+            "idle_reason": IDLE_REASON,
             "pause_us": _us(self._settings.pause_seconds),
             "pause_again_us": _us(PAUSE_AGAIN_SECONDS),
             "most": PAGE,

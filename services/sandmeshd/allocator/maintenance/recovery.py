@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 0.2
 
 
 class Recovery:
-    """Take a mesh from RECOVERING to open; several allocators may do so at once."""
+    """Take a mesh from RECOVERING to open; several allocators may do so at the same time."""
 
     def __init__(self, settings: AllocatorSettings, store: Store, maintenance: MaintenanceStore, nodes: Nodes) -> None:
         self._settings = settings

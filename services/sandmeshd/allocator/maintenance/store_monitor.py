@@ -139,7 +139,7 @@ class StoreMonitor:
         if "skewed" not in self._since:
             return None
         detail = f"the store's clock is {_off(self._skewed())} this allocator's, {self._lasted('skewed')}"
-        fix = "synchronize both by NTP; leases and the times that are shown go by the store's clock alone"
+        fix = "synchronize both by NTP; leases and the times that are shown go only by the store's clock"
         return pb.Trouble(part="clock", detail=detail, fix=fix)
 
     def _jumped(self) -> pb.Trouble | None:
@@ -148,7 +148,7 @@ class StoreMonitor:
         size, when = self._jump
         ago = time.monotonic() - when
         detail = f"the store's clock jumped {ago:.0f} s ago: it is {_off(size)} what it was"
-        ends = "that much earlier: what ended is claimed anew" if size > 0 else "that much later"
+        ends = "that much earlier: what ended is claimed again" if size > 0 else "that much later"
         fix = f"find out why it jumped, and let NTP slew it; leases from before end {ends}"
         return pb.Trouble(part="clock", detail=detail, fix=fix)
 

@@ -11,14 +11,14 @@ from sandmeshd.allocator.maintenance.maintenance_store import Due, MaintenanceSt
 from sandmeshd.allocator.maintenance.reconciler import Reconciler, Repair
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
-from sandmeshd.allocator.records.records import timestamp
+from sandmeshd.allocator.records.records import IDLE_REASON, timestamp
 
 log = structlog.get_logger()
 
 # What the periodic sweep does about each kind that is found in the records.
 _DUE = {
     "expired": ("release", "its lease ran out"),
-    "idle": ("release", "nobody used it for its idle time"),
+    "idle": ("release", IDLE_REASON),
     "abandoned": ("fail", "the allocator that started it does not answer"),
     "silent": ("wait", "its node does not answer: after a grace time it is lost"),
     "stopping": ("wait", "it is being deleted"),
@@ -36,7 +36,7 @@ class MeshSweep:
         self._mesh_id = mesh_id
 
     async def run(self, dry_run: bool) -> pb.SweepMeshResponse:
-        """Compare everything at once, without a grace time."""
+        """Compare everything now, without a grace time."""
         try:
             due = await self._maintenance.survey()
             findings = [_due(one) for one in due]

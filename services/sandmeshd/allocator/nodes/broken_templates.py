@@ -79,7 +79,7 @@ def named(error: SandmeshError, template: str, wait: float) -> SandmeshError:
 
 
 def is_prepared(node: Node, template: str) -> bool:
-    """Return whether a create of a template can start at once."""
+    """Return whether a create of a template can start without waiting."""
     found = node.template(template)
     return found is not None and found.prepared
 

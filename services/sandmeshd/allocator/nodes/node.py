@@ -19,7 +19,7 @@ _SILENCES = 2
 
 
 def silent_driver(name: str, error: MeshUnavailable) -> MeshUnavailable:
-    """Return the error of a driver that does not answer, in words for whoever asked the mesh, which does answer."""
+    """Return the error of a driver that does not answer, in words for a client of the mesh, which does answer."""
     fix = "start its driver, or kill it first if it hangs (sandmesh doctor --mesh says which nodes answer)"
     message = f"driver {name} does not answer ({error.message}): {fix}"
     return MeshUnavailable(message, {"driver": name, "fix": fix}, changed=error.changed)

@@ -138,7 +138,7 @@ class Nodes:
         return Placement(full, replace(want, partial=True) if few else want)
 
     def _draw(self, spec: sandbox_pb2.SandboxSpec) -> list[Node]:
-        """Return some of many nodes, alike, where a create can start at once; none where all are to be looked at."""
+        """Return some of many equal nodes where a create can start without waiting; none where all are candidates."""
         first = next((node for node in self._nodes if self._serves(node, spec)), None)
         template = first.template(spec.template) if first else None
         special = spec.snapshot_id or spec.workspace_dir or spec.volumes or spec.secrets or spec.image

@@ -91,7 +91,7 @@ class NodeSnapshots:
         try:
             await self._holdings.keep_snapshot(_counted(found))
         except QuotaExceeded:
-            # Nobody was told of it: what the quota has no room for is not kept.
+            # No client knows of it: what the quota has no room for is not kept.
             request = driver_pb2.DeleteSnapshotRequest(snapshot_id=found.snapshot.snapshot_id)
             await found.node.client.delete_snapshot(request)
             raise
@@ -166,7 +166,7 @@ class NodeSnapshots:
         except (SandmeshError, TimeoutError):
             return None
         caller = current_principal()
-        # One of a mesh before projects counted has no label of it: it is nobody's but its owner's.
+        # One of a mesh before projects counted has no label of it: it is only its owner's.
         labels = [(one, one.record_labels) for one in kept]
         return [Found(node, one) for one, of in labels if caller.owns(of[_OWNER], "", of.get(_PROJECT, ""))]
 

@@ -30,7 +30,7 @@ class TemplatePreparations:
     async def prepared(self, nodes: Sequence[Node], template: str) -> list[Node]:
         """Return the nodes where a template is prepared; where none is yet, wait for the first.
 
-        Where it is known to be broken, it is refused at once until it is tried again.
+        Where it is known to be broken, it is refused immediately until it is tried again.
 
         Raises:
             TemplateBuildFailed, ProtocolMismatch, RuntimeUnavailable: As the driver says.

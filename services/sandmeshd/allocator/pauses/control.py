@@ -17,13 +17,12 @@ from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.ownership import not_found
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.allocator.records.records import RecordState
+from sandmeshd.allocator.records.records import IDLE_REASON, RecordState
 from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.store.notifications import Notifications
 
 log = structlog.get_logger()
 
-IDLE_REASON: Final = "nobody used it for its idle time"
 REQUEST_REASON: Final = "a request came for it"
 _MOST_PAUSING: Final = 16
 _WATCH_SECONDS: Final = 5.0

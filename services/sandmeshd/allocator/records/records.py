@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
@@ -21,6 +22,9 @@ log = structlog.get_logger()
 
 _LARGEST_TOKEN = 10**18 - 1
 """What release.lua compares; a token that is none lets the owner of a damaged record delete it by any."""
+
+IDLE_REASON: Final = "it was not used for its idle time"
+"""Why a sandbox is released or paused that its holder does not use."""
 
 NANO = 1_000_000_000
 """Costs are counted in thousand-millionths."""

@@ -23,7 +23,7 @@ def new_sandbox_id() -> str:
 
 
 def check_spec(spec: pb.SandboxSpec) -> None:
-    """Check what the spec alone shows.
+    """Check what can be checked of a spec by itself.
 
     Raises:
         InvalidArgument: A field is out of range.
@@ -42,7 +42,7 @@ def check_spec(spec: pb.SandboxSpec) -> None:
 
 
 def check_network(grant: pb.NetworkGrant, field: str = "spec.network.hosts") -> None:
-    """Check what a grant alone shows.
+    """Check what can be checked of a grant by itself.
 
     Raises:
         InvalidArgument: A host or the mode is not one, or they do not fit.

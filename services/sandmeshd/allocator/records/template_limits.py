@@ -11,7 +11,7 @@ LIMITS = ("memory_bytes", "cpu_millis", "pids", "file_bytes", "disk_bytes")
 
 
 def apply_template_limits(spec: pb.SandboxSpec, template: driver_pb2.TemplateInfo | None) -> pb.SandboxSpec:
-    """Return the spec with the template's limits where it has none of its own.
+    """Return the spec with the template's limits where it has none.
 
     Raises:
         InvalidArgument: It requests more than the template allows.

@@ -83,7 +83,7 @@ def read_notes(settings: MeshSettings, config: Path | None = None) -> dict[str, 
 
 
 def read_remarks(config: Path | None = None) -> list[Remark]:
-    """Return what whoever starts a mesh should know about its file and its variables, the less usual last."""
+    """Return remarks on the file and variables of a mesh for the user who starts it, the less usual last."""
     raw, file = _raw_values(config), find_config(config, os.environ)
     remarks: list[Remark] = []
     if file is not None and file.name == DOTENV:

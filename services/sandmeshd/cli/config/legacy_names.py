@@ -37,7 +37,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "FC_": "it is about Function Compute, and another driver is chosen",
     "AGENTBAY_": "AgentbaySandbox reads it from its own program's environment: no mesh takes part in its sandboxes",
 }
-"""The beginnings of names that are about what is no part of this mesh, with the reason why they are ignored."""
+"""The beginnings of names of settings that this mesh does not have, with the reason why they are ignored."""
 
 _KUBERNETES: Final[Mapping[str, str]] = {
     "K8S_NAMESPACE": "kubernetes_namespace",
@@ -49,7 +49,7 @@ _CLOUDS: Final[Mapping[str, str]] = {"fc": "FC_", "agentrun": "AGENT_RUN_"}
 """How the names about a cloud begin, by driver; those that have a meaning are the driver's own."""
 
 _NETWORKS: Final = ("VPC_ID", "VSWITCH_IDS", "SECURITY_GROUP_ID")
-_NO_NETWORK: Final = "sandboxes of the {} driver are in no network: they reach others through the mesh alone"
+_NO_NETWORK: Final = "sandboxes of the {} driver are in no network: they reach others only through the mesh"
 
 _MOUNT_DIR: Final = "sessions_mount_dir"
 OLD_DEFAULTS: Final[Mapping[str, str]] = {

@@ -75,7 +75,7 @@ def _check_gvisor(settings: MeshSettings, path: Path, docker: Finding) -> Findin
 
 
 def _check_images(settings: MeshSettings, path: Path) -> Iterator[Finding]:
-    """Check the images of templates with Debian packages, which `sandmesh build` alone makes."""
+    """Check the images of templates with Debian packages, which only `sandmesh build` makes."""
     builder = ImageBuilder(settings_for(settings, "docker", DockerSettings))
     chosen = settings.driver if settings.driver in PROFILES else ""
     try:

@@ -24,7 +24,7 @@ REQUEST_SECONDS = 5.0
 async def check_drivers(settings: MeshSettings) -> AsyncIterator[Finding]:
     """Open each installed driver by itself, and check the templates of the chosen one."""
     for name in known_drivers():
-        # A mesh of its own, so that a mesh that runs here is not affected.
+        # A separate mesh, so that a mesh that runs here is not affected.
         overrides = {"driver": name, "mesh_id": f"doctor-{secrets.token_hex(4)}", "ephemeral": True}
         async for finding in _check_driver(settings.model_copy(update=overrides), chosen=name == settings.driver):
             yield finding

@@ -67,7 +67,7 @@ async def remove_images(config: Path | None, names: list[str]) -> Freed:
 
 
 async def prune_images(config: Path | None, unused_seconds: float) -> Freed:
-    """Remove what nobody uses; return what became free."""
+    """Remove what is unused; return what became free."""
     return await open_store(config).prune(unused_seconds=unused_seconds)
 
 

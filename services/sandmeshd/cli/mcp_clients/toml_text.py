@@ -38,7 +38,7 @@ def without_table(text: str, key: str, name: str) -> str:
     """Return a text without the table at `key.name`.
 
     Raises:
-        InvalidArgument: It is not written as a table of its own lines, or has tables below it.
+        InvalidArgument: It is not written as a table on separate lines, or has tables below it.
     """
     before = read(text)
     heading = re.compile(

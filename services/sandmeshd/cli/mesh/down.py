@@ -127,7 +127,7 @@ async def _count_sandboxes(settings: MeshSettings) -> int:
 
 
 def _count_directories(settings: MeshSettings) -> int:
-    # What a driver prepared for creates to come, or was removing, is no sandbox.
+    # What a driver prepared for creates to come, or was removing, is not a sandbox.
     return sum(1 for name in _directories(settings) if not name.startswith("."))
 
 

@@ -17,7 +17,7 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 def run_for_exit_code(work: Coroutine[Any, Any, int]) -> int:
-    """Run a program in a sandbox and return its exit code; errors of the mesh are printed and have one of their own."""
+    """Run a program in a sandbox and return its exit code; errors of the mesh are printed and have a separate one."""
     try:
         return run_command(work)
     except SandmeshError as error:

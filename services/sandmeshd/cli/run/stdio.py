@@ -105,7 +105,7 @@ def _forwarded_signals(process: ProcessAsync) -> Generator[None]:
             raise
         raise typer.Exit(128 + repeated[0]) from None
     finally:
-        # From now on another signal ends this process at once.
+        # From now on another signal ends this process immediately.
         for number in FORWARDED:
             loop.remove_signal_handler(number)
 

@@ -1,4 +1,4 @@
-"""How results are printed: JSON for programs, tables for people, plain text where output is no terminal."""
+"""How results are printed: JSON for programs, tables for people, plain text where output is not a terminal."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Desktops:
         known = self._passwords.get(identity)
         async with self._clients.client(token) as mesh:
             if (await mesh.whoami()).read_only:
-                # Whoever has it uses the mouse and the keyboard.
+                # The holder of the URL uses the mouse and the keyboard.
                 return None
             live = {one.exposure_id for one in await mesh.ports.list(identity)}
             if known and (identity, known) in self._urls and self._urls[identity, known][1].exposure_id in live:
@@ -84,7 +84,7 @@ class Desktops:
         if not password:
             raise RequestError(401, "password is missing: it is the runtime_token of get_info")
         if (identity, password) not in self._urls:
-            raise RequestError(404, f"{identity} has no such page, or no more: take the URL anew")
+            raise RequestError(404, f"{identity} has no such page, or no more: fetch a new URL")
         kind, exposed = self._urls[identity, password]
         if request.headers.get("Upgrade", "").lower() != "websocket":
             return web.Response(status=302, headers={"Location": exposed.url, "Referrer-Policy": "no-referrer"})

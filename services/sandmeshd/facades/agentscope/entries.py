@@ -11,7 +11,7 @@ from sandmesh import SandboxAsync
 _WORKSPACE: Final = "/workspace"
 _KINDS: Final = {"directory": "dir", "file": "file", "symlink": "symlink"}
 _DEEPEST: Final = 200
-"""The most levels that a sandbox lists at once."""
+"""The most levels that a sandbox lists in one call."""
 
 Entry = dict[str, Any]
 

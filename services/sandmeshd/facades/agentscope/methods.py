@@ -189,7 +189,7 @@ class Methods:
 
 
 def describe(info: SandboxInfo) -> dict[str, Any]:
-    """Return a sandbox as a container of the old server; it has no address of its own."""
+    """Return a sandbox as a container of the old server; it has no address."""
     session, kind = info.labels.get(LABEL, info.session_key), info.labels.get(KIND, info.template)
     return {
         "session_id": info.sandbox_id,

@@ -77,7 +77,7 @@ class E2bDoor:
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
         add_routes(application, self._parts, self._guests, self._pauser, Views(self._tokens, lambda: self.host))
-        # Each listener has an application of its own.
+        # Each listener has its own application.
         if self._pausing is None:
             self._pausing = asyncio.create_task(self._pauser.run())
         application.router.add_route("*", "/files", self._signed)
@@ -151,7 +151,7 @@ class E2bDoor:
         self._access.check_traffic(guest, request)
         await self._wake(guest)
         if target.port == INTERPRETER:
-            # Clients show the token for executions alone.
+            # Clients show the token only for executions.
             if request.path == "/execute":
                 self._access.check_token(guest, request)
             return await interpreter.answer(guest, request)

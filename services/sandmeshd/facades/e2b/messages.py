@@ -78,8 +78,8 @@ def check_query(request: web.Request, message: Message) -> None:
     message.check(request.query)
 
 
-_RESOLVED: Final = "DNS servers of its own: names are resolved outside of the sandbox"
-_PROXY: Final = "a proxy of its own"
+_RESOLVED: Final = "its own DNS servers: names are resolved outside of the sandbox"
+_PROXY: Final = "its own proxy"
 _RULES: Final = "rules that change requests"
 NETWORK: Final = Message(
     {"allowPublicTraffic": bool, "allowOut": list, "denyOut": list},

@@ -87,7 +87,7 @@ class Pauser:
 
 
 async def end_processes(box: SandboxAsync) -> None:
-    """End all that user code runs: a sandbox that is paused then keeps its files alone."""
+    """End all that user code runs: a sandbox that is paused then keeps only its files."""
     # All but what starts user code's processes, which no signal of theirs reaches.
     async with await box.processes.start(["/bin/sh", "-c", f"kill -9 -1; {_BOOT}"]) as process:
         await process.wait()

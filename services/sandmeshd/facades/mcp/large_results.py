@@ -41,7 +41,7 @@ class _Stored:
 
 
 class LargeResults:
-    """The large results of one session. `largest` is the most bytes of a message; 0 is no bound."""
+    """The large results of one session. `largest` is the most bytes of a message; 0: unlimited."""
 
     def __init__(self, largest: int) -> None:
         self._largest = largest
@@ -125,15 +125,13 @@ def _explain(what: str, stored: _Stored) -> str:
     more = f"; the links name the first {MOST_LINKS}" if count > MOST_LINKS else ""
     encoding = "" if stored.is_text else " of base64"
     return (
-        f"[This {what} has {stored.size} characters{encoding}, more than a client takes at once. It is kept whole in "
+        f"[This {what} has {stored.size} characters{encoding}, more than one message may have. It is kept whole in "
         f"{count} resources, the last number of whose URIs is the part{more}.]"
     )
 
 
 def _without_structure(result: types.CallToolResult) -> types.CallToolResult:
-    note = types.TextContent(
-        text="[The structured result was left out: it is larger than what a client takes at once.]"
-    )
+    note = types.TextContent(text="[The structured result was left out: it is larger than one message may be.]")
     return result.model_copy(update={"content": [*result.content, note], "structured_content": None, "is_error": True})
 
 

@@ -51,10 +51,10 @@ class WorkspaceResources:
         return [_resource(one) for one in files]
 
     async def read(self, uri: str) -> types.ReadResourceResult:
-        """Return a file's text, or its bytes where it is no UTF-8.
+        """Return a file's text, or its bytes where it is not UTF-8.
 
         Raises:
-            MCPError: It is not there, leads out of the workspace, is no file, or is too large.
+            MCPError: It is not there, leads out of the workspace, is not a file, or is too large.
         """
         whole, offset, length = _part_of(uri)
         path = path_of(whole)
@@ -118,7 +118,7 @@ def path_of(uri: str) -> str:
     """
     path = os.fsdecode(unquote_to_bytes(uri.removeprefix(SCHEME)))
     if not uri.startswith(SCHEME) or not path or "\0" in path:
-        raise MCPError(types.INVALID_PARAMS, f"{uri!r} is no file of the workspace: write {SCHEME}path/of/the/file")
+        raise MCPError(types.INVALID_PARAMS, f"{uri!r} is not a file of the workspace: write {SCHEME}path/of/the/file")
     return path
 
 

@@ -91,7 +91,7 @@ class SessionSandboxes:
             box = self._boxes.get(sandbox_id)
             if box is None:
                 known = ", ".join(self._boxes) or "none"
-                raise NotFound(f"{sandbox_id!r} is no sandbox of this MCP session, which has {known}")
+                raise NotFound(f"{sandbox_id!r} is not a sandbox of this MCP session, which has {known}")
             await self._leave(box)
 
     async def lost(self, box: SandboxAsync) -> None:

@@ -207,7 +207,7 @@ def _instructions(sandboxes: SessionSandboxes) -> str:
     settings = sandboxes.settings
     stays = "It stays when you go." if settings.session else "It ends with this session."
     kind = f"an isolated sandbox of type {settings.sandbox_type!r}"
-    return f"The tools run in {kind}, with files of its own in /workspace. {stays}"
+    return f"The tools run in {kind}, with its own files in /workspace. {stays}"
 
 
 @asynccontextmanager
@@ -216,7 +216,7 @@ async def open_session_server(
 ) -> AsyncGenerator[SessionServer]:
     """Open one MCP session's server; at the end of the block its sandbox ends.
 
-    A result over `largest_message` bytes becomes links to its parts; 0 is no bound.
+    A result over `largest_message` bytes becomes links to its parts; 0: unlimited.
     """
     session = SessionServer(sandboxes, largest_message)
     try:

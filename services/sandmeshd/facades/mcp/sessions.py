@@ -1,4 +1,4 @@
-"""MCP sessions over HTTP: each has a transport, a server and a sandbox of its own."""
+"""MCP sessions over HTTP: each has its own transport, server and sandbox."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Session:
 
 
 class HttpSessions:
-    """The sessions that are open, by id. Only whoever shows the token that opened one may use it."""
+    """The sessions that are open, by id. One is used only with the token that opened it."""
 
     def __init__(self, adapter: AdapterSettings, http: McpHttpSettings) -> None:
         self._adapter = adapter

@@ -1,4 +1,4 @@
-"""The tools that an MCP client is offered: those of the sandbox in use, which alone knows them all.
+"""The tools that an MCP client is offered: those of the sandbox in use: only it knows them all.
 
 Before there is a sandbox, the tools of a built-in type are known from the table of types.
 """

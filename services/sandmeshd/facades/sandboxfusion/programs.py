@@ -1,4 +1,4 @@
-"""Programs of clients: each in a sandbox of its own, which ends with it."""
+"""Programs of clients: each in a new sandbox, which ends with it."""
 
 from __future__ import annotations
 

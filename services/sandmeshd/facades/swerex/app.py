@@ -104,7 +104,7 @@ class SweRexDoor:
         except (SandboxLost, NotFound) as error:
             if self._runtimes.found(place) is None:
                 raise
-            response = lost(f"{error.message}; `close` the runtime to begin anew")
+            response = lost(f"{error.message}; `close` the runtime to start over")
         return response.status, bytes(response.body) if isinstance(response.body, bytes) else b""
 
     async def _answer(self, place: RuntimePlace, request: web.Request, method: str, body: bytes) -> bytes:

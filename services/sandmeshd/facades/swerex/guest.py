@@ -53,7 +53,7 @@ class Commands:
         try:
             stdout, stderr = process.communicate(timeout=body["timeout"])
         except subprocess.TimeoutExpired:
-            # All that it started, too: it has a session of its own.
+            # All that it started, too: it is a session leader.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

@@ -65,7 +65,7 @@ class Replies:
         return sum(owner.size for owner in self._owners.values())
 
     async def reply(self, place: RuntimePlace, request_id: str, make: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Return the reply to a request; one without an id is always made anew.
+        """Return the reply to a request; one without an id is always made again.
 
         Raises:
             RequestError: It repeats one whose reply is no longer kept, or its owner has too many under way.

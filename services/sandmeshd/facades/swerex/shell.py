@@ -1,4 +1,4 @@
-"""A shell in a terminal of its own, in the sandbox: the second part of what `guest` begins."""
+"""A shell in a new terminal, in the sandbox: the second part of what `guest` begins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONTROL = re.compile(r"\x1b[@-_][0-?]*[ -/]*[@-~]")
 
 
 class ShellTerminal:
-    """What a shell reads and writes; output that nobody took yet is kept, the oldest of too much is dropped."""
+    """What a shell reads and writes; unread output is kept, the oldest of too much is dropped."""
 
     def __init__(self) -> None:
         self._pid, self._descriptor = pty.fork()
@@ -158,7 +158,7 @@ class RuntimeShell:
     def close(self) -> None:
         """End it; a command that runs fails."""
         self._terminal.kill()
-        # Whoever reads from it is told of its end first.
+        # Its readers are told of its end first.
         with self._lock:
             self._terminal.close()
         shutil.rmtree(self._folder, ignore_errors=True)

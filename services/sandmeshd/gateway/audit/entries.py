@@ -17,7 +17,7 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmesh.api.token.v1 import token_pb2
 from sandmeshd.auth.principal import Principal
 
-# They come every few seconds from whoever holds a sandbox, and change a deadline alone.
+# They come every few seconds from each holder of a sandbox, and only change a deadline.
 RENEWALS: Final = frozenset({"KeepSession", "RenewLease"})
 
 NAMES: Final = (

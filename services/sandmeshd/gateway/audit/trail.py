@@ -1,4 +1,4 @@
-"""The audit of one gateway: to a file and syslog at once, and to the store in the background."""
+"""The audit of one gateway: to a file and syslog immediately, and to the store in the background."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _SEND_SECONDS, _PAUSE_SECONDS = 5.0, 1.0
 _REST_SECONDS = 0.02
 """How long an entry waits for others before it is sent to the store: its caller's next call goes first."""
 REFUSALS_PER_SECOND = 100
-"""How many refused attempts are recorded: nobody without a token may fill a disk."""
+"""How many refused attempts are recorded: clients without a token must not fill a disk."""
 
 _CALLS = call_pb2.DESCRIPTOR.services_by_name["CallService"]
 _PROBES = frozenset({SandboxNotFound.reason, PermissionDenied.reason, SnapshotNotFound.reason, TokenNotFound.reason})

@@ -84,7 +84,7 @@ class CallSocketPeer(Peer):
     def _admit(self) -> None:
         if self._ended.is_set():
             return
-        # A response leaves at once: each call's window bounds how much may wait in the connection.
+        # A response leaves immediately: each call's window bounds how much may wait in the connection.
         self._client = self._make_client(self.send)
         early, self._early = self._early, []
         self._take_early(early)

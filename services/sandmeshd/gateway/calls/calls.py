@@ -23,7 +23,7 @@ from sandmeshd.gateway.settings import GatewaySettings
 _LIST_SECONDS = 150.0
 # Less than a response has at most, so that none is large by what it was joined with.
 JOINED_BYTES = 64 * 1024
-# Less than an agent holds of a call's input that nobody reads.
+# Less than an agent holds of a call's unread input.
 _MOST_INPUT = 8 * CHUNK
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -164,7 +164,7 @@ async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay
 async def _write_all(outbox: ResponseOutbox[bytes], joins: asyncio.Event, context: Context) -> None:
     async for response in outbox:
         responses, size = [response], len(response)
-        # Those that came while the last one was written: to write each alone is most of what it costs.
+        # Those that came while the last one was written: to write each separately is most of what it costs.
         while joins.is_set() and size < JOINED_BYTES and (following := outbox.take()) is not None:
             responses.append(following)
             size += len(following)
@@ -234,13 +234,13 @@ class InputWindow:
         self._room.set()
 
     def end(self) -> None:
-        """Release whoever waits: the call is over."""
+        """Wake waiting writers: the call is over."""
         self._ended = True
         self._room.set()
 
 
 class CallFollower:
-    """The caller of one call on a stream of its own."""
+    """The caller of one call on a separate stream."""
 
     def __init__(self, *, gives_credit: bool) -> None:
         self._outbox: ResponseOutbox[tuple[Relay, bytes, int]] = ResponseOutbox()

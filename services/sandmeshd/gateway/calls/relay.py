@@ -333,7 +333,7 @@ class Client:
         self._send(response)
 
     def ended(self, call: Relay, error: SandmeshError | None) -> None:
-        """Forget a call that is over: what its client still sends of it has nobody to go to."""
+        """Forget a call that is over: what its client still sends for it is dropped."""
         if self._relays.get(call.call_id) is call:
             del self._relays[call.call_id]
 

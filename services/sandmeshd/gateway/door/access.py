@@ -28,7 +28,7 @@ from sandmeshd.runtime.rpc.interceptors import Around, Context
 
 LIMITED: Final = "limited"
 BURST: Final = 30
-"""The wrong tokens of an address that are looked up at once."""
+"""The wrong tokens of an address that are looked up without delay."""
 SECONDS_EACH: Final = 2.0
 """After which one more is looked up."""
 MOST: Final = 10_000
@@ -207,7 +207,7 @@ class _Authenticator:
     async def _is_door(self, proof: str, context: Context) -> bool:
         if self._proof and hmac.compare_digest(proof.encode(), self._proof):
             return True
-        # What is no token follows from the secret of another mesh: its door is served as any client is.
+        # What is not a token follows from the secret of another mesh: its door is served as any client is.
         if not proof.startswith(PREFIXES):
             return False
         own = await self._grant(proof, context)

@@ -34,7 +34,7 @@ class Connections(set["Peer"]):
 
 
 class Peer(asyncio.Protocol, ABC):
-    """One client until either side ends; what is no message ends the connection."""
+    """One client until either side ends; an invalid message ends the connection."""
 
     def __init__(self, connected: Connections) -> None:
         self._connected = connected
@@ -107,7 +107,7 @@ class Peer(asyncio.Protocol, ABC):
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -75,7 +75,7 @@ class UnarySocketPeer(Peer):
         self._ending = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End what nobody waits for any more."""
+        """Cancel the RPCs whose client is gone."""
         super().connection_lost(exc)
         for task in self._open.values():
             task.cancel()

@@ -54,7 +54,7 @@ def check_final(answer: aiohttp.ClientResponse) -> None:
     """Check that an answer to a request that asked for no other protocol has none.
 
     Raises:
-        ClientPayloadError: It has: what follows is no HTTP, and the client would read it as answers.
+        ClientPayloadError: It has: what follows is not HTTP, and the client would read it as answers.
     """
     if answer.status < web.HTTPOk.status_code:
         raise aiohttp.ClientPayloadError(f"it answered {answer.status}, which was not asked for")
@@ -67,7 +67,7 @@ async def _browser_path(session: aiohttp.ClientSession, url: URL) -> str:
     address = cast("dict[str, object]", version).get("webSocketDebuggerUrl") if isinstance(version, dict) else None
     path = _path(str(address))
     if not path.startswith("/devtools/"):
-        raise aiohttp.ClientPayloadError("the browser names no WebSocket of its own")
+        raise aiohttp.ClientPayloadError("the browser names no WebSocket")
     return path
 
 

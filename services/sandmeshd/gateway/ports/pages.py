@@ -53,7 +53,7 @@ def unreachable(why: SandmeshError | AgentRefused, port: int, watched: str | Non
         if watched is None:
             text = f"Its port {port} was shown here. Make a new sandbox and expose the port again."
         else:
-            text = f"Its {watched} was shown here. Ask whoever sent the link for one to a new sandbox."
+            text = f"Its {watched} was shown here. Ask the sender of the link for one to a new sandbox."
         return page(404, "The sandbox has ended", text)
     if isinstance(why, AgentRefused) and watched is not None:
         return page(503, f"The {watched} does not answer", f"{why} Load this page again in a moment.")

@@ -156,7 +156,7 @@ class Proxy:
 
 
 async def _carry_body(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> bool:
-    """Pass on what comes of an answer at once; return whether it is whole."""
+    """Pass on each part of an answer as it comes; return whether it is complete."""
     tunnel = answer.connection.transport if answer.connection is not None else None
     try:
         # Events of a server that streams them do not wait for more.

@@ -54,7 +54,7 @@ class Signer:
         body += _write(target.kind << _KIND_SHIFT | target.port, _PORT) + _write(target.expires, _EXPIRY)
         fits = target.sandbox_id.startswith(_PREFIX) and body.isalnum() and body.islower()
         if not fits or len(body) + _SIGNATURE > _LONGEST:
-            raise InvalidArgument(f"{target.sandbox_id} is no id that can be part of a URL's token")
+            raise InvalidArgument(f"{target.sandbox_id} cannot be part of a URL's token")
         return body + self._signature(body)
 
     def read(self, token: str) -> TokenTarget | None:

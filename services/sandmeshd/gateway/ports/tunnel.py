@@ -126,7 +126,7 @@ class Tunnel(asyncio.Transport):
         self._broken = self._broken or ConnectionResetError(str(error))
         if not self.connected.done():
             self.connected.set_exception(error)
-            # Whoever waits has it; without a waiter it is no one's.
+            # A waiter has it already; without one it is dropped.
             self.connected.exception()
 
     def _free(self, sequence: int) -> None:

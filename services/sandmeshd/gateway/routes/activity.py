@@ -1,4 +1,4 @@
-"""Tells the allocator which sandboxes are in use, so that their idle time begins anew: a batch every few seconds."""
+"""Tells the allocator which sandboxes are in use, so that their idle time restarts: a batch every few seconds."""
 
 from __future__ import annotations
 

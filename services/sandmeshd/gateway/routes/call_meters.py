@@ -134,7 +134,7 @@ class CallQuotas:
     def enter(self, sandbox_id: str, *, running: bool = False) -> Meters | None:
         """Count a call, and return where; None where a share is used up, unless it is running already.
 
-        Whoever ends the call counts it out of each.
+        The end of the call is counted out of each.
         """
         meters = self._of_sandboxes.get(sandbox_id, ())
         self._entered = True

@@ -1,7 +1,7 @@
 """Which link leads to a sandbox.
 
 Links to sandboxes that wait in pools are opened ahead, from the first session that is connected through this gateway
-on: the first call of whoever takes one has no link to wait for.
+on: the first call after a claim has no link to wait for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sandmeshd.runtime.retry import CALL_SECONDS, PASSING, retry_until_available
 
 
 class Links(dict[str, AgentLink]):
-    """The open links by sandbox; those that nobody uses cost nothing when the used ones are asked for."""
+    """The open links by sandbox; unused ones cost nothing when the used ones are listed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Links(dict[str, AgentLink]):
         self._out_of_memory: set[str] = set()
 
     def add(self, link: AgentLink) -> None:
-        """Add a link that nobody used yet."""
+        """Add an unused link."""
         link.heartbeat.on_use = self._note_use
         self[link.sandbox_id] = link
 
@@ -77,7 +77,7 @@ log = structlog.get_logger()
 _ASK_AGAIN_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 _WATCH_AGAIN_SECONDS: Final = 5.0
 _MOST_AHEAD: Final = 256
-"""How many links are kept to sandboxes that nobody has."""
+"""How many links are kept to sandboxes without a holder."""
 _OPEN_AGAIN_SECONDS: Final = 1.0
 """After which such a link to an agent elsewhere that broke is opened once more."""
 _HESITATION_SECONDS: Final = 0.3
@@ -107,11 +107,11 @@ class Routes:
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
         self._watching: asyncio.Task[None] | None = None
         self.quotas = CallQuotas()
-        """What counts calls against quotas, until whoever opens a gateway gives another."""
+        """What counts calls against quotas; the opener of a gateway replaces it."""
         self.paused = PausedSandboxes(sandboxes, timeout, self._resolve, self.links.get)
         """Requests resume these."""
         self.metrics = GatewayMetrics(CollectorRegistry())
-        """What counts calls and links, until whoever opens a gateway gives another."""
+        """What counts calls and links; the opener of a gateway replaces it."""
 
     def of(self, principal: Principal, on_probe: Callable[[Principal, str], None] | None = None) -> OwnedRoutes:
         """Return the routes to a principal's sandboxes; `on_probe` is called where it names another's."""
@@ -133,7 +133,7 @@ class Routes:
             self._count()
 
     def _count(self) -> None:
-        # Those that nobody uses yet are no links of anybody's.
+        # Links that were opened ahead do not count.
         self.metrics.links.set(len(self.links) - len(self.ahead))
 
     async def link(self, sandbox_id: str) -> AgentLink:
@@ -234,7 +234,7 @@ class Routes:
         return link
 
     async def _check(self, link: AgentLink) -> AgentLink:
-        """Return a link that was quiet if its agent answers there at once, else a new one."""
+        """Return a quiet link if its agent answers on it without delay, else a new one."""
         try:
             await request(link, agent_pb2.ToAgent(ping=agent_pb2.Ping()), _HESITATION_SECONDS)
         except SandmeshError as error:
@@ -272,7 +272,7 @@ class Routes:
 def _forget(opening: dict[str, asyncio.Task[AgentLink]], sandbox_id: str, task: asyncio.Task[AgentLink]) -> None:
     opening.pop(sandbox_id, None)
     if not task.cancelled():
-        task.exception()  # whoever waits has it; without a waiter it is no one's
+        task.exception()  # a waiter has it already; without one it is dropped
 
 
 async def _watch_pools(

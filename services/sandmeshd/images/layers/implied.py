@@ -1,7 +1,7 @@
 """Directories that a layer has without an entry for them: what lower layers say of them holds on.
 
-Some builders list files alone. overlayfs takes the mode and owner of a directory from the highest layer that has it, so
-that /tmp would become root's with such a layer. A layer of directories alone, on top of all, says what they are.
+Some builders list only files. overlayfs takes the mode and owner of a directory from the highest layer that has it, so
+that /tmp would become root's with such a layer. A layer of only directories, on top of all, says what they are.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Readable(Protocol):
     """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Return that many bytes, less at the end alone."""
+        """Return that many bytes, fewer only at the end."""
         ...
 
 

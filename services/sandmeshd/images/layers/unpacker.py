@@ -63,7 +63,7 @@ class TarStream:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def read(self, size: int, /) -> bytes:
-        """Return that many bytes, less at the end alone."""
+        """Return that many bytes, fewer only at the end."""
         data = self.source.read(size)
         self.digest.update(data)
         self.count += len(data)

@@ -76,9 +76,7 @@ async def authorize(
         message = f"{urlsplit(challenge.realm).netloc}, which gives tokens for it, does not respond: {error}"
         raise RuntimeUnavailable(message, {"fix": "try later"}) from None
     if status in {400, 401, 403, 404}:
-        raise PermissionDenied(
-            "its credentials are not right" if credentials else "it gives nobody without a login a token"
-        )
+        raise PermissionDenied("its credentials are not right" if credentials else "it gives no token without a login")
     return f"Bearer {_parse_token(data, status)}"
 
 

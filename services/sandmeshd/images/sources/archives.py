@@ -111,7 +111,7 @@ class Layout:
 
 
 def lay_out_oci_archive(file: Path, directory: Path, name: str, most: int) -> None:
-    """Unpack an OCI layout from a tar, its blobs and index alone."""
+    """Unpack an OCI layout from a tar, only its blobs and index."""
     del name
     blobs = directory / "blobs" / "sha256"
     blobs.mkdir(parents=True)

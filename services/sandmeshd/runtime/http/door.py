@@ -38,7 +38,7 @@ class ConnectionListener:
         self._options = options
         self._tls = tls
         self._grpc = grpc if tls is None else ""
-        """Where clients of gRPC are carried, who know this address alone; empty: nowhere."""
+        """Where clients of gRPC, which may know only this address, are carried; empty: nowhere."""
         self._by_peer: Counter[str] = Counter()
         self._most = connections_allowed()
         self._accepting: asyncio.Task[None] | None = None

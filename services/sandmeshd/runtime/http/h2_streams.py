@@ -1,6 +1,6 @@
 """A stream of HTTP/2 as a connection of HTTP/1.1, so that one server answers both.
 
-aiohttp's server speaks HTTP/1.1 alone. Each stream has a protocol of its own, to which its request is written as
+aiohttp's server speaks only HTTP/1.1. Each stream has its own protocol, to which its request is written as
 RFC 9112 has it, and whose response is read back from there.
 """
 
@@ -24,7 +24,7 @@ _CONNECTION: Final = frozenset(
 
 
 class BadResponse(Exception):
-    """The server wrote what is no response."""
+    """The server wrote what is not a response."""
 
 
 class ResponseReader:

@@ -1,4 +1,4 @@
-"""The HTTP listener, opened at once or when something first needs it."""
+"""The HTTP listener, opened at the start or when something first needs it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class HttpListener:
         self._pages.append(pages)
 
     def carry_grpc(self, address: str) -> None:
-        """Carry gRPC clients to an address, once it opens: they may know the HTTP address alone."""
+        """Carry gRPC clients to an address, once it opens: they may know only the HTTP address."""
         self._addresses = replace(self._addresses, grpc=address)
 
     def note(self, note: Note) -> None:

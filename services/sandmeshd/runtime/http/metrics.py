@@ -31,7 +31,7 @@ def metrics_page(observed: Observed, *, to_all: bool = False) -> Pages:
 
 
 def _names_this_machine(host: str | None) -> bool:
-    """Return whether a Host header is no name of others, whose pages a browser here would let read the answer."""
+    """Return whether a Host header is an address or a local name: pages of other names could read the answer."""
     return host is not None and (host.rstrip(".").lower() == "localhost" or _is_local(host))
 
 

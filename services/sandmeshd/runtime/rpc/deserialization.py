@@ -29,7 +29,7 @@ class Messages(Protocol):
 class WellFormed:
     """The requests of a stream; the first malformed one ends it.
 
-    It is no generator: a reader that is cancelled while it waits may read on.
+    It is not a generator: a reader that is cancelled while it waits may read on.
     """
 
     def __init__(self, messages: Messages, method: str) -> None:

@@ -31,7 +31,7 @@ def _repeatable() -> frozenset[str]:
 
 
 class _Failover:
-    """What generated stubs use of a channel, over several; each process begins with one of its own choice."""
+    """What generated stubs use of a channel, over several; each process begins with a random one."""
 
     def __init__(self, channels: Sequence[grpc.aio.Channel]) -> None:
         self._channels = channels
@@ -62,7 +62,7 @@ class _Failover:
         return call
 
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return a streaming method of the server in use: who follows a stream that broke asks anew."""
+        """Return a streaming method of the server in use: the reader of a stream that broke requests it again."""
 
         def call(*call_args: Any, **call_kwargs: Any) -> Any:
             return self._channels[self._current].unary_stream(method, *args, **kwargs)(*call_args, **call_kwargs)

@@ -1,4 +1,4 @@
-"""How many connections of a gRPC server one peer may have: gRPC's library counts them together, whoever they are of.
+"""How many connections of a gRPC server one peer may have: gRPC's library counts the connections of all peers together.
 
 The connections are this process's own descriptors. Those of a peer beyond its limit are shut down, the newest ones
 first, which the library sees as their ends.
@@ -31,7 +31,7 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 class _Known:
     inode: int
     peer: str
-    """The network that it is of; empty for what is no connection of a limited peer."""
+    """The network of its peer; empty if the peer is not limited."""
     number: int
     """Rises with each one that was found."""
 

@@ -37,7 +37,7 @@ KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.http2.ping_timeout_ms", 10_000),
 ]
 _WAITING: list[tuple[str, int]] = [
-    # Of more than a thousand requests that come at once gRPC drops some unless it is told otherwise.
+    # Of more than a thousand simultaneous requests gRPC drops some unless it is told otherwise.
     ("grpc.server.max_pending_requests", 16_384),
     ("grpc.server.max_pending_requests_hard_limit", 32_768),
 ]

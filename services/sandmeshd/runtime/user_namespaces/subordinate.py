@@ -1,4 +1,4 @@
-"""The subordinate uids of an ordinary user: ids of the machine that root has granted to that user alone.
+"""The subordinate uids of an ordinary user: ids of the machine that root has granted only to that user.
 
 /etc/subuid and /etc/subgid (subuid(5)) say which, and the set-uid programs newuidmap and newgidmap map them into a user
 namespace of the user's. Sandboxes get one each, as they do where the driver runs as root.
@@ -53,7 +53,7 @@ def find_subordinate(directory: Path = Path("/etc")) -> Subordinate:
     if len(uids) == 0:
         first = 100_000
         wanted = f"{first}-{first + 65_535}"
-        fix = f"grant some that nobody else has: usermod --add-subuids {wanted} --add-subgids {wanted} {user[0]}"
+        fix = f"grant some that no other user has: usermod --add-subuids {wanted} --add-subgids {wanted} {user[0]}"
         return Subordinate(range(0), f"{user[0]} has no subordinate uids in {directory}/subuid and subgid", fix)
     if not all(map(shutil.which, PROGRAMS)):
         return Subordinate(range(0), "newuidmap or newgidmap is not there", PACKAGE_FIX)
@@ -93,7 +93,7 @@ def write_maps(pid: int, inside: int, uids: range) -> None:
     """Write the maps of a process's user namespace: this user is `inside` there, and the range has its own numbers.
 
     Raises:
-        OSError: The process has ended or is in no user namespace of its own, or the range is not granted.
+        OSError: The process has ended or has no separate user namespace, or the range is not granted.
     """
     for program, own in zip(PROGRAMS, (os.geteuid(), os.getegid()), strict=True):
         lines = (inside, own, 1, uids.start, uids.start, len(uids))

@@ -1,4 +1,4 @@
--- Creates a token's record; with `within` for a user or a sandbox of that project alone. Returns {now_us, field, value, ...}, {}
+-- Creates a token's record; with `within` only for a user or a sandbox of that project. Returns {now_us, field, value, ...}, {}
 -- where a valid token has the name, or what keeps it from being made: {'no sandbox'}, {'no project'} or {'outside'}.
 if args.sandbox ~= '' and redis.call('EXISTS', record(args.sandbox)) == 0 then return {'no sandbox'} end
 if args.project ~= '' and not project_exists(args.project) then return {'no project'} end

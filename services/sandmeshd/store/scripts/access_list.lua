@@ -1,5 +1,5 @@
 -- All tokens' records, expired and revoked ones included while they are kept. With `within` those of users
--- and sandboxes of that project alone. Returns {{now_us, field, value, ...}, ...}.
+-- and sandboxes of only that project. Returns {{now_us, field, value, ...}, ...}.
 local answer = {}
 for _, id in ipairs(redis.call('SMEMBERS', key('access_ids'))) do
   local found = redis.call('HGETALL', key('access', id))

@@ -25,7 +25,7 @@ redis.call('HSET', key('session', made.session), made.slot, made.id)
 local profile = string.match(made.workspace or '', '%+(.+)$')
 if profile then redis.call('SET', key('profile', profile), made.id) end
 index_labels(made.id, args.labels)
--- Renewals are not in the labels: whoever lives renews it within one more time to live.
+-- Renewals are not in the labels: a living holder renews it within one more time to live.
 set_deadline(made.id, tonumber(made.ttl_us))
 touch(made.id)
 local last = tonumber(redis.call('GET', key('token')) or '0')

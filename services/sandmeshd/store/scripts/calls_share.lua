@@ -1,5 +1,5 @@
 -- Takes a gateway's report and returns its share of each owner's quota of calls: {kind, name, limit, granted, carried elsewhere, ...}.
--- A gateway that is alone has all. Of several, one with calls gets a sixteenth of the limit on top of them, or what it wants; what it
+-- A single gateway has all. Of several, one with calls gets a sixteenth of the limit on top of them, or what it wants; what it
 -- does not use goes back with its next report, and all when it is leaving.
 local limited = redis.call('SMEMBERS', key('call_quotas'))
 if #limited == 0 then return {} end

@@ -79,7 +79,7 @@ if reached and not quota_frees(args.want, reached) then
   return {'quota', unpack(reached)}
 end
 
--- Whoever is of no batch goes ahead of all batches.
+-- Claims outside batches go ahead of all batches.
 local of_caller, queued = not args.want.batch, nil
 if of_caller then queued = caller_waits() else queued = redis.call('ZCARD', key('queue_seen')) > 0 end
 local function leave_queue()

@@ -7,5 +7,5 @@ local id = redis.call('HGET', key('session', args.session), args.slot) or nil
 if not id or redis.call('ZREM', key('interest', id), args.ticket) == 0 then return {} end
 redis.call('ZREMRANGEBYSCORE', key('interest', id), '-inf', text(now - 5000000))
 if redis.call('ZCARD', key('interest', id)) > 0 then return {} end
-stop(id, 'whoever asked for it went away')
+stop(id, 'the client that requested it went away')
 return {id}

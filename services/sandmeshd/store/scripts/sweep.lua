@@ -1,9 +1,9 @@
--- Records that an allocator and the nodes that answered it are alive, and finishes what nobody else will: expired leases
+-- Records that an allocator and the nodes that answered it are alive, and finishes what no other process will: expired leases
 -- and idle timeouts, sandboxes that a dead allocator was starting or deleting, those of silent nodes, waiters of dead processes.
 -- Returns {expired, idle, abandoned, lost, next_us, ids}: counts of at most `most`, where one is reached there may be more;
 -- in how many microseconds the next lease or idle timeout ends, -1 where there is none; and the sandboxes that the allocator
 -- pauses now, which comes up again after `pause_again_us` for what could not be.
--- Nobody swept since `last`: the machine slept, or all allocators or the store stood still, and the clock went on. Nothing
+-- No sweep ran since `last`: the machine slept, or all allocators or the store stood still, and the clock went on. Nothing
 -- could be renewed or used meanwhile, so that time ends no lease, and speaks against no node and no allocator.
 local function forgive(last)
   local function shift(name, first)
@@ -49,7 +49,7 @@ for _, id in ipairs(due('leases')) do
   if not state then
     redis.call('ZREM', key('leases'), id)
   elseif state == 'PENDING' or state == 'STARTING' then
-    -- Its lease begins anew when it is READY.
+    -- Its lease restarts when it is READY.
     redis.call('ZADD', key('leases'), text(now + args.grace_us), id)
     redis.call('HSET', record(id), 'deadline_us', text(now + args.grace_us))
   else
@@ -63,7 +63,7 @@ for _, id in ipairs(due('idle')) do
     redis.call('ZADD', key('idle'), text(now + args.pause_again_us), id)
     pausing[#pausing + 1] = id
   else
-    stop(id, 'nobody used it for its idle time')
+    stop(id, args.idle_reason)
   end
   idle = idle + 1
 end
@@ -84,7 +84,7 @@ for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
     fail(id, 'the allocator that started it ended', ARGV[2])
     abandoned = abandoned + 1
   elseif not is_alive(owner, args.grace_us) then
-    -- Whoever waits for it can go on with it.
+    -- A waiter can go on with it.
     notify_waiters(id)
   end
 end

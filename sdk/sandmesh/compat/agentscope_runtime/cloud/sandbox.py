@@ -32,7 +32,7 @@ class _NoMesh:
 class CloudSandbox(Sandbox, ABC):
     """A sandbox that a cloud's API creates, calls and deletes; what derives from it says how.
 
-    Without `sandbox_id` the constructor creates one. The end of a `with` block deletes it, whoever created it.
+    Without `sandbox_id` the constructor creates one. The end of a `with` block deletes it, even if it existed before.
     Further keyword arguments are in `cloud_config`.
     """
 

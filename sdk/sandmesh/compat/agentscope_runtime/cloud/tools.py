@@ -14,7 +14,7 @@ from sandmesh.shared.numbers import decimal
 COMMAND_MILLISECONDS: Final = 50_000
 CODE_SECONDS: Final = 60
 READ_BYTES: Final = 50 * 1024
-"""How much of a file the vendor's package reads at once where messages are bounded."""
+"""How much of a file the vendor's package reads per request where messages are bounded."""
 WRITE_BYTES: Final = 51 * 1024
 
 Arguments: TypeAlias = Mapping[str, Any]

@@ -275,7 +275,7 @@ async def _try_start(guest: Guest, bench: Workbench, pending: Pending, commands:
 
 def _options(pending: Pending, origin: Origin, environment: dict[str, str]) -> Options:
     options: Options = {"env": environment, "labels": {LABEL: pending.build_id}, "ttl": BUILD_SECONDS + 60.0}
-    # Where the door ends in the midst of it, nobody else ends the sandbox.
+    # Where the door ends in the midst of it, the sandbox would be left.
     options["idle_timeout"] = IDLE_SECONDS
     if origin.snapshot_id:
         options["snapshot"] = origin.snapshot_id

@@ -184,7 +184,7 @@ class TemplateRoutes:
         return web.json_response(views)
 
     async def _valid_key(self, request: web.Request) -> str:
-        """Return a request's key; what the door knows by itself is for keys alone that the mesh takes."""
+        """Return a request's key; what the door knows by itself is only for keys that the mesh takes."""
         key = api_key(request)
         async with self._clients.client(key) as mesh:
             await mesh.capacity()

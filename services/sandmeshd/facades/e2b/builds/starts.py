@@ -31,7 +31,7 @@ async def run_start(guest: Guest, build_id: str, start: str, ready: str, variabl
     options: ProcessOptions = {
         "cwd": inside(workdir),
         "env": environment(guest, ProcessConfig(cmd="/bin/bash", envs=variables, cwd=workdir)),
-        # Nobody reads it.
+        # It is not read.
         "overflow": "drop_oldest",
     }
     if start:

@@ -16,7 +16,7 @@ from sandmeshd.facades.e2b.errors import ApiError
 
 SAMPLE_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 600.0
-"""How long samples are taken of a sandbox that nobody asks about any more."""
+"""How long samples are taken of a sandbox after the last request for them."""
 
 _MOST_SAMPLES: Final = 720
 _MOST_SANDBOXES: Final = 1_000
@@ -76,7 +76,7 @@ class SandboxMeter:
             await asyncio.wait([self._sampling])
 
     async def _sample(self) -> None:
-        """Take samples until nobody has asked for a while."""
+        """Take samples until there was no request for a while."""
         while True:
             await asyncio.sleep(SAMPLE_SECONDS)
             since = time.monotonic() - _IDLE_SECONDS
@@ -89,7 +89,7 @@ class SandboxMeter:
         try:
             series.samples.append(await self.measure(series.info, series.key))
         except (SandmeshError, ApiError):
-            # It has ended or is paused, or its key was revoked: whoever asks again is told.
+            # It has ended or is paused, or its key was revoked: the next request reports it.
             series.last_use = 0.0
             if self._series.get(name) is series and not series.samples:
                 del self._series[name]

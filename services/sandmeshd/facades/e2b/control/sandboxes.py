@@ -156,7 +156,7 @@ class SandboxRoutes:
         return web.Response(status=204)
 
     async def logs(self, request: web.Request) -> web.Response:
-        """Return the end of a sandbox's log, whose lines have no level and no time of their own."""
+        """Return the end of a sandbox's log, whose lines have neither a level nor a time."""
         check_query(request, LOGS)
         direction, searched = request.query.get("direction", "forward"), request.query.get("search", "")
         if direction not in ("forward", "backward"):

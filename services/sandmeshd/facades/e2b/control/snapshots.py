@@ -37,7 +37,7 @@ class SnapshotRoutes:
         """Save a sandbox's files, under a name where the client wants one."""
         found = await read_fields(request, SNAPSHOT)
         if found.get("memory"):
-            raise ApiError(400, "memory: snapshots are of files alone here; leave it out, or send false")
+            raise ApiError(400, "memory: snapshots keep only files here; leave it out, or send false")
         wanted = text(found, "name")
         name, tag = read_name(wanted) if wanted else ("", "")
         async with self._clients.client(api_key(request)) as mesh:

@@ -24,7 +24,7 @@ _MOST_METADATA = 3000
 
 
 async def read_file(guest: Guest, request: web.Request) -> web.StreamResponse:
-    """Send a file, in gzip where the client takes that alone."""
+    """Send a file, in gzip where the client takes only that."""
     path = inside(request.query.get("path", ""))
     info = await disk.stat(guest.box, path, follow=True)
     if info.type != "file":

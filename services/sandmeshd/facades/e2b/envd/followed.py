@@ -1,4 +1,4 @@
-"""A process of a sandbox that clients follow: its output goes to everybody who follows it, and to nobody's loss."""
+"""A process of a sandbox that clients follow: each of them gets all of its output."""
 
 from __future__ import annotations
 

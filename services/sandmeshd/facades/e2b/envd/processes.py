@@ -39,7 +39,7 @@ async def start(guest: Guest, request: web.Request, found: dict[str, Any]) -> we
 
 
 async def attach(guest: Guest, request: web.Request, found: dict[str, Any]) -> web.StreamResponse:
-    """Send what a process wrote lately and what it writes from now on, to its end."""
+    """Send what a process wrote recently and what it writes from now on, to its end."""
     return await _follow(_selected(guest, found), request, connect.timeout_seconds(request))
 
 

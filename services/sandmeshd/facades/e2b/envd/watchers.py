@@ -46,7 +46,7 @@ class DirectoryChanges:
         guest.watched.add(self)
 
     async def events(self) -> AsyncGenerator[dict[str, Any]]:
-        """Yield the changes; whoever asks for the next has handled the one before."""
+        """Yield the changes; requesting the next says that the one before was handled."""
         async for change in self._stream:
             kind = _TYPES.get(change.kind)
             if kind is None or not change.path or _UNFINISHED.match(change.path.rpartition("/")[2]):
@@ -126,7 +126,7 @@ async def exists(guest: Guest, path: str) -> bool:
 
 
 class ChangeCollector:
-    """Collects the changes below a path until they are asked for; the oldest go where nobody asks."""
+    """Collects the changes below a path until they are requested; without requests the oldest are dropped."""
 
     def __init__(self, changes: DirectoryChanges) -> None:
         self.ended = False

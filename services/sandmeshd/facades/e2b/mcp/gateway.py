@@ -1,4 +1,4 @@
-"""The port where a sandbox's MCP servers are reached: the mesh's MCP adapter, for that sandbox alone."""
+"""The port where a sandbox's MCP servers are reached: the mesh's MCP adapter, for only that sandbox."""
 
 from __future__ import annotations
 

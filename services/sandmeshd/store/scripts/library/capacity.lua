@@ -84,7 +84,7 @@ local function take_ports(node, count, id)
   return table.concat(taken, ',')
 end
 
--- How many sandboxes of batches may start at once on a node: fewer while others start, and one at least.
+-- How many sandboxes of batches may start simultaneously on a node: fewer while others start, and one at least.
 local function batch_starts(want)
   local others = redis.call('SCARD', key('starting')) - redis.call('HLEN', key('batch_starts'))
   return math.max(1, want.batch.starts - math.ceil(others / #want.nodes))

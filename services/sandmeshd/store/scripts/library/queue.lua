@@ -48,7 +48,7 @@ local function drop_ticket(ticket, served)
   end
 end
 
--- The list of many nodes is there once, whoever waits for them: `queue_nodes` has it by its hash.
+-- The list of many nodes is there once for all waiters: `queue_nodes` has it by its hash.
 local FEW_NODES = 16
 local function with_shared_nodes(want)
   if want.partial or #want.nodes <= FEW_NODES then return want end

@@ -5,7 +5,7 @@ local QUOTAS = {'sandboxes', 'memory_bytes', 'cpu_millis', 'creates_per_minute'}
 local CREATES = #QUOTAS
 local HELD = {'memory_bytes', 'cpu_millis'}
 
--- What one run of a script has read already: a claim asks several times, and only scripts of their own change it.
+-- What one run of a script has read already: a claim asks several times, and only other scripts change it.
 local projects, limits, resources = {}, {}, {}
 
 local function project_of(caller)
@@ -71,7 +71,7 @@ local function in_use(kind, name, quota)
 end
 
 -- The first quota that a request does not fit into, as {kind, name, quota, in use, limit}, or nil. Where memory or processors are
--- counted, a request without a limit of its own fits into none.
+-- counted, a request without a limit fits into none.
 local function quota_reached(want)
   if want.caller == '' then return nil end
   for _, owner in ipairs({{'project', project_of(want.caller)}, {'caller', want.caller}}) do

@@ -151,7 +151,7 @@ end
 
 -- It ended unexpectedly. A leased one keeps its place, so that its holder learns why; an unused one is deleted.
 local function lose(id, reason)
-  -- When it ended is known to a minute where nobody was there to see it.
+  -- When it ended is known to a minute where it was not observed.
   meter_end(id, tonumber(field(id, 'metered_us') or '0') + CRASH_US)
   cost_end(id)
   unload(id)
