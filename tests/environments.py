@@ -9,13 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sandmeshd.runtime.paths import default_state_directory
 
 ROOT = Path(__file__).resolve().parents[1]
 ATTEMPTS, SECONDS = 3, 400
+UV = "uv==0.13.9"
 
 
 def newer_python() -> Path | None:
@@ -46,14 +47,19 @@ def environment_of(
     wanted = sorted([*requirements, *own])
     inputs = [str(python or sys.version), *wanted, *(f"alone {one}" for one in alone)]
     name = hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
+    return _once(name, lambda env: _make(env, str(python or sys.executable), wanted, alone)) / "bin" / "python"
+
+
+def _once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return an environment of the machine's cache, which `make` makes where it is not complete."""
     folder = default_state_directory() / "cache" / "test-environments" / name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "ready").exists():
-            _make(folder / "env", str(python or sys.executable), wanted, alone)
+            make(folder / "env")
             (folder / "ready").touch()
-    return folder / "env" / "bin" / "python"
+    return folder / "env"
 
 
 def with_sdk(tmp_path: Path, **more: str) -> Mapping[str, str]:
@@ -64,22 +70,37 @@ def with_sdk(tmp_path: Path, **more: str) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'sdk'}", **more}
 
 
-def _uv(env: Path, pip: list[str]) -> list[str]:
-    """Return the command that installs by uv, or pip's where uv cannot be installed."""
-    done = subprocess.run([*pip, "uv==0.13.9"], capture_output=True, check=False, timeout=SECONDS)
-    uv = env / "bin" / "uv"
-    return pip if done.returncode else [str(uv), "pip", "install", "--quiet", "--python", str(env / "bin" / "python")]
+def _uv() -> str | None:
+    """Return uv's program, installed once a machine; None where it cannot be installed."""
+
+    def make(env: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(env)], check=True)
+        pip = [str(env / "bin" / "python"), "-m", "pip", "install", "--quiet", UV]
+        subprocess.run(pip, check=True, capture_output=True, timeout=SECONDS)
+
+    try:
+        return str(_once(UV, make) / "bin" / "uv")
+    except subprocess.SubprocessError:
+        return None
+
+
+def _commands(env: Path, python: str, uv: str | None) -> tuple[list[str], list[str]]:
+    """Return the commands that make an empty environment and install into it."""
+    made = str(env / "bin" / "python")
+    if uv is None:
+        return [python, "-m", "venv", str(env)], [made, "-m", "pip", "install", "--quiet"]
+    # --seed: with pip, as venv makes it.
+    empty = [uv, "venv", "--quiet", "--seed", "--python", python, str(env)]
+    return empty, [uv, "pip", "install", "--quiet", "--python", made]
 
 
 def _make(env: Path, python: str, requirements: list[str], alone: Sequence[str]) -> None:
     said = ""
     for attempt in range(ATTEMPTS):
         shutil.rmtree(env, ignore_errors=True)
-        subprocess.run([python, "-m", "venv", str(env)], check=True)
-        own = [str(env / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         # uv takes a ninth of pip's time for 108 packages, but does not read its settings, which may name another index.
-        pip = own if attempt else _uv(env, own)
-        commands = [[*pip, *requirements], *([[*pip, "--no-deps", *alone]] if alone else [])]
+        empty, install = _commands(env, python, None if attempt else _uv())
+        commands = [empty, [*install, *requirements], *([[*install, "--no-deps", *alone]] if alone else [])]
         ended = [subprocess.run(one, capture_output=True, text=True, check=False, timeout=SECONDS) for one in commands]
         if not any(done.returncode for done in ended):
             return
