@@ -66,15 +66,10 @@ class Turns:
         """Whether a cell runs or is about to."""
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
-    def take_free(self) -> bool:
-        """Take the turn if it is free."""
-        free = not self.taken
-        self.taken = True
-        return free
-
     async def take(self, call: RunningCall) -> bool:
         """Wait until those who came before have ended; return False if the call was stopped first."""
-        if self.take_free():
+        if not self.taken:
+            self.taken = True
             return True
         granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append(granted)
@@ -176,7 +171,7 @@ class Cells:
     async def run(self, cell: Code, call: RunningCall, kind: bytes = kernel_protocol.RUN) -> Outcome:
         """Run a cell once those before it have ended."""
         call.stop_after(cell.timeout)
-        if not (self._turns.take_free() or await self._turns.take(call)):
+        if not await self._turns.take(call):
             return await _stopped(call, "before it ran")
         try:
             return await self._run(cell, call, kind)

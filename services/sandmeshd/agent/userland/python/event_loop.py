@@ -98,10 +98,15 @@ class KernelLoop:
         self._loop.call_soon_threadsafe(task.cancel)
 
     def wait(self, fd: int) -> None:
-        """Run what cells left in the loop until a descriptor is readable; return at once where nothing is left."""
+        """Run what cells left in the loop until a descriptor is readable; return immediately where nothing is left."""
         loop = self._loop
-        if loop is None or not self._is_used() or loop.is_closed() or self._pid != os.getpid():
+        if loop is None or loop.is_closed() or self._pid != os.getpid():
             return
+        if not self._used:
+            waits = loop._ready or loop._scheduled or len(loop._selector.get_map()) > 1 or loop._default_executor  # noqa: SLF001
+            self._used = bool(waits) or bool(asyncio.all_tasks(loop))
+            if not self._used:
+                return
         try:
             loop.add_reader(fd, loop.stop)
         except OSError:
@@ -118,13 +123,6 @@ class KernelLoop:
         finally:
             if not loop.is_closed():
                 loop.remove_reader(fd)
-
-    def _is_used(self) -> bool:
-        loop = self._loop
-        if not self._used:
-            waits = loop._ready or loop._scheduled or len(loop._selector.get_map()) > 1 or loop._default_executor  # noqa: SLF001
-            self._used = bool(waits) or bool(asyncio.all_tasks(loop))
-        return self._used
 
     def _take_interrupt(self) -> bool:
         interrupted, self._interrupted = self._interrupted, False

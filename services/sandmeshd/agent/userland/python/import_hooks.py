@@ -44,8 +44,10 @@ class InstalledPackages:
 
         A layer that was removed is made again.
         """
-        layer.make(os.environ)
         seen = self._changed_at()
+        if not seen:
+            layer.make(os.environ)
+            seen = self._changed_at()
         if seen == self._seen:
             return False
         self._seen = seen

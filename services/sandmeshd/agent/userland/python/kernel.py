@@ -105,7 +105,7 @@ class ForkedKernel:
 
     def _serve(self, channel: output.KernelSocket, streams: _Streams) -> None:
         channel.idle = True
-        self._loop.wait(channel.fileno())
+        self._loop.wait(channel.fd)
         channel.idle = False
         kind, payload, input_fd = channel.receive()
         if kind == kernel_protocol.FORK and input_fd is not None:
@@ -128,14 +128,14 @@ class ForkedKernel:
     def _fork(self, control: int, channel: output.KernelSocket, streams: _Streams) -> None:
         """Fork the kernels that the agent requests on a socket; a fork becomes a kernel here."""
         output.flush()
-        own = {0, 1, 2, channel.fileno(), *streams.descriptors}
+        own = {0, 1, 2, channel.fd, *streams.descriptors}
         fork = forks.serve(control, own, self._loop.loop)
         if fork is not None:
             connection, *pipes = fork.fds
             channel.move(connection)
             streams.move(pipes)
             self._loop.abandon()
-            fork.detach({channel.fileno(), *streams.descriptors})
+            fork.detach({channel.fd, *streams.descriptors})
             forks.reseed()
             channel.report_fork()
 

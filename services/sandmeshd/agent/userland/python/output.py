@@ -30,6 +30,8 @@ class KernelSocket:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self.fd = connection.fileno()
+        """The descriptor on which frames come."""
         self._came = select.poll()
         self._came.register(connection, select.POLLIN)
         # A process that user code forked has the socket too, but its frames would mix with this one's.
@@ -44,10 +46,6 @@ class KernelSocket:
         self._thread = get_ident()
         self.idle = False
         """Whether no cell runs: what tasks show is kept for the next one, and nothing waits for its place."""
-
-    def fileno(self) -> int:
-        """Return the descriptor on which frames come."""
-        return self._connection.fileno()
 
     @property
     def _may_wait(self) -> bool:
@@ -116,7 +114,7 @@ class KernelSocket:
 
     def move(self, connection: int) -> None:
         """Continue on another connection, in a fork of this process; what was not sent stays with the original."""
-        os.dup2(connection, self._connection.fileno(), inheritable=False)
+        os.dup2(connection, self.fd, inheritable=False)
         os.close(connection)
         self._pid = os.getpid()
         self._buffer = frames.FrameBuffer(frames.MAX_MESSAGE)
