@@ -6,6 +6,7 @@ import ast
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,12 @@ def product_files() -> list[Path]:
     return sorted(path for path in found if GENERATED not in path.parents)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return a file's syntax tree: reading all of them takes longer than any test here."""
+    return ast.parse(path.read_text())
+
+
 def place(path: Path, node: Definition | ast.ClassDef) -> str:
     return f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
 
@@ -50,7 +57,7 @@ def measure(path: Path, node: Definition) -> Function:
 
 def functions() -> Iterator[Function]:
     for path in product_files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, Definition):
                 yield measure(path, node)
 
@@ -109,7 +116,7 @@ def test_no_function_takes_more_than_six_arguments(measured: list[Function]) -> 
 def test_no_class_has_more_than_twenty_methods_or_twelve_attributes() -> None:
     large: list[str] = []
     for path in product_files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 methods, attributes = class_size(node)
                 if methods > MOST_METHODS or attributes > MOST_ATTRIBUTES:
@@ -126,7 +133,7 @@ def test_no_file_is_over_four_hundred_lines() -> None:
 def test_everything_public_says_what_it_is() -> None:
     missing: list[str] = []
     for path in product_files():
-        module = ast.parse(path.read_text())
+        module = parsed(path)
         if module.body and ast.get_docstring(module) is None:
             missing.append(str(path.relative_to(ROOT)))
         missing += undocumented(path, module.body)

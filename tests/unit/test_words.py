@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,12 @@ def python_files(part: str) -> list[Path]:
     return sorted(path for path in found if GENERATED not in path.parents)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return a file's syntax tree: reading all of them takes longer than any test here."""
+    return ast.parse(path.read_text())
+
+
 def identifiers(tree: ast.AST) -> Iterator[str]:
     """Yield each use of a name; tests' own names are sentences and may have any word."""
     for node in ast.walk(tree):
@@ -105,25 +112,21 @@ def test_no_module_is_named_by_a_gerund() -> None:
 
 
 def test_docstrings_begin_with_a_verb_that_says_what_is_done() -> None:
-    words = [word for path in python_files("product") for word in first_words(ast.parse(path.read_text()))]
+    words = [word for path in python_files("product") for word in first_words(parsed(path))]
     vague = sum(word in VAGUE_VERBS for word in words)
     assert vague <= MOST_VAGUE_DOCSTRINGS * len(words), f"{vague} of {len(words)} docstrings"
 
 
 @pytest.mark.parametrize("part", MOST_PARTICIPLES)
 def test_names_say_what_a_value_is_and_not_how_it_came(part: str) -> None:
-    found = {
-        str(path.relative_to(ROOT)): names
-        for path in python_files(part)
-        if (names := participles(ast.parse(path.read_text())))
-    }
+    found = {str(path.relative_to(ROOT)): names for path in python_files(part) if (names := participles(parsed(path)))}
     assert sum(map(len, found.values())) <= MOST_PARTICIPLES[part], found
 
 
 def test_a_class_name_is_one_class() -> None:
     found: dict[str, list[str]] = {}
     for path in python_files("product"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     shared = {name: places for name, places in found.items() if len(places) > 1}
@@ -157,7 +160,7 @@ def test_docstrings_and_messages_say_what_they_mean(room: str) -> None:
     found = {
         str(path.relative_to(ROOT)): words
         for path in sorted(files)
-        if (words := [word for text in texts(ast.parse(path.read_text())) for word in phrases(text)])
+        if (words := [word for text in texts(parsed(path)) for word in phrases(text)])
     }
     assert found == {}
 

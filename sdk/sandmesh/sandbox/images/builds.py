@@ -19,7 +19,7 @@ from sandmesh.shared.wire_errors import translated
 
 SECONDS: Final = 3600.0
 CONTEXT_BYTES: Final = 8 << 30
-"""The most bytes of a build's files here; the mesh has a bound of its own."""
+"""The most bytes of a build's files here; the mesh has another bound."""
 
 log = logging.getLogger("sandmesh")
 

@@ -192,7 +192,7 @@ class Image:
 
     @property
     def dockerfile(self) -> str:
-        """The Dockerfile that is built; what is added is in a directory of its own there."""
+        """The Dockerfile that is built; what is added is in a separate directory there."""
         return "\n".join(self.instructions) + "\n"
 
     async def build_async(self, tag: str = "", **options: Unpack[ImageBuildArguments]) -> BuiltImage:
