@@ -134,9 +134,11 @@ def _cgroups() -> frozenset[str]:
 
 
 def has_others(cgroup: Path, mark: int) -> bool:
-    """Return whether a process without the mark lives in a control group."""
-    with suppress(OSError, ValueError):
-        return any(_soft_limit(Path("/proc") / pid) != mark for pid in (cgroup / "cgroup.procs").read_text().split())
+    """Return whether a process without the mark lives in a control group or in one inside it."""
+    for file in (cgroup / "cgroup.procs", *cgroup.glob("*/cgroup.procs")):
+        with suppress(OSError, ValueError):
+            if any(_soft_limit(Path("/proc") / pid) != mark for pid in file.read_text().split()):
+                return True
     return False
 
 

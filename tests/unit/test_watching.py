@@ -76,6 +76,10 @@ def test_a_control_group_in_which_somebody_elses_process_lives_is_not_counted(tm
         resource.prlimit(theirs.pid, resource.RLIMIT_MSGQUEUE, (mark - 1, mark - 1))
         members.write_text(f"{os.getpid()}\n{theirs.pid}\n")
         assert leaks.has_others(tmp_path, mark)
+        # A sandbox with limits has its processes in two groups inside its own.
+        (tmp_path / "sandbox" / "user").mkdir(parents=True)
+        members.rename(tmp_path / "sandbox" / "user" / "cgroup.procs")
+        assert leaks.has_others(tmp_path / "sandbox", mark)
         theirs.kill()
     assert not leaks.has_others(tmp_path / "gone", mark)
 
