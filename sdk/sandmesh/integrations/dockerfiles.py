@@ -146,7 +146,7 @@ def parse(text: str) -> Iterator[Instruction]:
 
 def _command(one: Instruction) -> str:
     if one.text.startswith("--"):
-        raise one.refuse("a build has no separate mounts and networks here")
+        raise one.refuse("a build has no mounts, and only the sandbox's network")
     return shlex.join(_words(one)) if one.text.startswith("[") else one.text
 
 

@@ -97,7 +97,7 @@ def test_what_is_about_function_compute_means_what_it_meant_where_that_is_chosen
     assert (own.log_project, own.log_store) == ("p", "s")
     [ignored] = [one.facts for one in read_remarks(file) if "ignored" in one.event]
     assert ignored["setting"] == "SANDMESH_FC_VPC_ID"
-    assert "through the mesh alone" in ignored["detail"]
+    assert "only through the mesh" in ignored["detail"]
 
 
 def test_what_is_about_agentrun_means_what_it_meant_where_that_is_chosen(tmp_path: Path) -> None:
