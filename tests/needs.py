@@ -73,7 +73,7 @@ def _kubernetes() -> str:
 
 
 def _guests() -> str:
-    from sandmeshd.drivers.boxlite.probe import why_no_guest  # noqa: PLC0415 - only those who ask need it
+    from sandmeshd.drivers.boxlite.app import why_no_guest  # noqa: PLC0415 - only those who ask need it
 
     return why_no_guest()
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import tempfile
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.cli.mcp_clients import json_text, toml_text
+from sandmeshd.cli.mcp_clients import json_text
 from sandmeshd.cli.mcp_clients.places import McpHost
 
 LARGEST: Final = 16 << 20
@@ -26,7 +30,7 @@ def added(client: McpHost, text: str, name: str, entry: dict[str, object]) -> st
     if name in servers and not _is_own(servers[name]):
         raise InvalidArgument(f"{name!r} is an entry of another program there: choose another name by --name")
     new = (
-        toml_text.with_table(text, client.key, name, entry)
+        with_table(text, client.key, name, entry)
         if client.toml
         else json_text.with_member(text, (client.key, name), entry)
     )
@@ -44,11 +48,7 @@ def removed(client: McpHost, text: str, name: str) -> str:
         return text
     if not _is_own(servers[name]):
         raise InvalidArgument(f"{name!r} is an entry of another program there: sandmesh's has another name (--name)")
-    new = (
-        toml_text.without_table(text, client.key, name)
-        if client.toml
-        else json_text.without_member(text, (client.key, name))
-    )
+    new = without_table(text, client.key, name) if client.toml else json_text.without_member(text, (client.key, name))
     return _checked(client, new, {**before, client.key: {key: servers[key] for key in servers if key != name}})
 
 
@@ -106,7 +106,7 @@ def write_settings(path: Path, before: str, after: str) -> None:
 
 
 def _servers(client: McpHost, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    settings = toml_text.read(text) if client.toml else json_text.read(text)
+    settings = read(text) if client.toml else json_text.read(text)
     servers: object = settings.get(client.key, {})
     if not isinstance(servers, dict):
         raise InvalidArgument(f"its {client.key} is not an object of servers")
@@ -125,8 +125,55 @@ def _is_own(entry: object) -> bool:
 
 def _checked(client: McpHost, text: str, wanted: dict[str, Any]) -> str:
     """Return the text if it says what it should, so that no setting is ever lost by a mistake of this program."""
-    found = toml_text.read(text) if client.toml else json_text.read(text)
+    found = read(text) if client.toml else json_text.read(text)
     # An object that is empty without the entry may be left out.
     if {**found, client.key: found.get(client.key, {})} != wanted:
         raise InvalidArgument("it is written in a way that sandmesh cannot change safely: change it by hand")
     return text
+
+
+def read(text: str) -> dict[str, Any]:
+    """Return what a file says.
+
+    Raises:
+        InvalidArgument: The text is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"it is not TOML: {error}") from None
+
+
+def with_table(text: str, key: str, name: str, entry: Mapping[str, object]) -> str:
+    """Return a text that has a table at `key.name`, in the place of one that is there."""
+    # A string or a list of strings of JSON is one of TOML, too, but for DEL.
+    lines = [f"{field} = {json.dumps(value)}".replace("\x7f", "\\u007f") for field, value in entry.items()]
+    written = name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name)
+    block = "\n".join([f"[{key}.{written}]", *lines, ""])
+    if name in read(text).get(key, {}):
+        text = without_table(text, key, name)
+    return (text.rstrip("\n") + "\n\n" if text.strip() else "") + block
+
+
+def without_table(text: str, key: str, name: str) -> str:
+    """Return a text without the table at `key.name`.
+
+    Raises:
+        InvalidArgument: It is not written as a table on separate lines, or has tables below it.
+    """
+    before = read(text)
+    heading = re.compile(
+        rf"^\[{re.escape(key)}\.(?:{re.escape(name)}|{re.escape(json.dumps(name))})\][ \t]*$", re.MULTILINE
+    )
+    found = heading.search(text)
+    if found is None:
+        raise InvalidArgument(f"its {key}.{name} is not a table under its own heading: change it by hand")
+    following = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, found.end())
+    end = following.start() if following else len(text)
+    rest = text[: found.start()].rstrip("\n") + "\n" + ("\n" + text[end:] if following else "")
+    rest = rest if rest.strip() else ""
+    before[key].pop(name)
+    kept = {field: value for field, value in before.items() if field != key or value}
+    if {field: value for field, value in read(rest).items() if field != key or value} != kept:
+        raise InvalidArgument(f"its {key}.{name} cannot be taken out by itself: change it by hand")
+    return rest

@@ -8,10 +8,13 @@ from typing import Annotated
 
 import typer
 
+from sandmesh.errors import InvalidArgument
+from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Format, Output
 from sandmeshd.cli.terminal.output import print_json
+from sandmeshd.storage import SavedWorkspace, SaveSize, StorageSettings, open_folders
 
 commands = typer.Typer(
     rich_markup_mode=None,
@@ -59,7 +62,7 @@ def upload(
     """Save a directory; as a session's workspace only where the session has none saved."""
     workspace.check()
     # The services take a second to import, which help and completion need not wait for.
-    from sandmeshd.cli.storage.transfer import upload_directory  # noqa: PLC0415
+    from sandmeshd.cli.storage.command import upload_directory  # noqa: PLC0415
 
     saved = run_command(upload_directory(workspace, folder))
     if output is Format.JSON:
@@ -77,8 +80,42 @@ def download(
 ) -> None:
     """Copy a saved directory into a new one, whole or not at all."""
     workspace.check()
-    from sandmeshd.cli.storage.transfer import download_directory  # noqa: PLC0415 - as above
+    from sandmeshd.cli.storage.command import download_directory  # noqa: PLC0415 - as above
 
     run_command(download_directory(workspace, folder))
     if output is Format.JSON:
         print_json({"directory": str(folder)})
+
+
+async def upload_directory(workspace: WorkspaceOptions, folder: Path) -> SaveSize:
+    """Save a directory and return what was saved.
+
+    Raises:
+        InvalidArgument: The settings name no storage.
+    """
+    async with open_folders(_storage_settings(workspace)) as folders:
+        return await folders.upload_folder(folder, _saved_name(workspace))
+
+
+async def download_directory(workspace: WorkspaceOptions, folder: Path) -> None:
+    """Copy a saved directory into a new one.
+
+    Raises:
+        InvalidArgument: The settings name no storage.
+    """
+    async with open_folders(_storage_settings(workspace)) as folders:
+        await folders.download_folder(_saved_name(workspace), folder)
+
+
+def _storage_settings(workspace: WorkspaceOptions) -> StorageSettings:
+    found = read_settings(workspace.config).storage
+    if found is None:
+        fix = "set SANDMESH_STORAGE_FOLDER, or SANDMESH_FILE_SYSTEM and its bucket, or name a file that does (--config)"
+        raise InvalidArgument(f"the settings name no storage: {fix}", {"fix": fix})
+    return found
+
+
+def _saved_name(workspace: WorkspaceOptions) -> str | SavedWorkspace:
+    if workspace.session is None:
+        return workspace.name or ""
+    return SavedWorkspace(workspace.user, workspace.session, workspace.kind)

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import resource
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.api.pauses import check_mode
-from sandmeshd.drivers.bubblewrap.agent_config import agent_config, new_record
+from sandmeshd.drivers.bubblewrap.arguments import SOCKETS
 from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.identity import release
+from sandmeshd.drivers.bubblewrap.images.plan import CHANGES
 from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
-from sandmeshd.drivers.bubblewrap.images.source import image_of
+from sandmeshd.drivers.bubblewrap.images.source import directory_of, image_of, variables
 from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, pause_files, resume
 from sandmeshd.drivers.bubblewrap.probe import Probe
-from sandmeshd.drivers.bubblewrap.requirements import NAME, capabilities, check, group_limits, starts_alone
+from sandmeshd.drivers.bubblewrap.requirements import (
+    NAME,
+    capabilities,
+    check,
+    enforced,
+    group_limits,
+    hard_limit,
+    starts_alone,
+)
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
 from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
@@ -25,13 +36,14 @@ from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.bubblewrap.zygote_start import shared_variables
 from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED
+from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import check_alive
 from sandmeshd.drivers.node.mounts.host_directories import opened
 from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.process_driver import ProcessDriver
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Folder
+from sandmeshd.drivers.node.records import Folder, SpecRecord
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
 from sandmeshd.images.image import ImageConfig
 from sandmeshd.runtime.full_disk import full_disk_explained
@@ -215,3 +227,43 @@ class BubblewrapDriver(ProcessDriver):
                 await asyncio.wait(set(self._prewarming))
             await self._images.close()
             await self._modes.close()
+
+
+def new_record(
+    request: pb.CreateSandboxRequest, folder: Folder, settings: BubblewrapSettings, groups: Mapping[str, str]
+) -> SpecRecord:
+    """Return the record of a sandbox to be started."""
+    limits = enforced(request.spec.limits, groups, settings.host_uid)
+    return SpecRecord(shared.new_sandbox(request, folder.endpoint, limits), request.fencing_token)
+
+
+def agent_config(
+    record: SpecRecord,
+    template: Template,
+    user_filter: bytes,
+    settings: BubblewrapSettings,
+    image: ImageConfig | None = None,
+) -> agent_pb2.AgentConfig:
+    """Return the configuration of a sandbox's agent; what enforces its network grant is added to the record.
+
+    `image` is what the image that is its root says, if it has one.
+    """
+    sandbox = record.sandbox
+    config = shared.agent_config(sandbox, SOCKETS, template)
+    config.fencing_token = record.fencing_token
+    config.seccomp_filter = user_filter
+    config.ends_with_driver = settings.ends_with_driver
+    config.max_processes = sandbox.spec.limits.pids or _at_most_hard(resource.RLIMIT_NPROC, shared.PROCESSES)
+    config.hidden_directory = SOCKETS
+    if image is not None:
+        config.environment.clear()
+        config.environment.update(variables(image, template, sandbox.spec))
+        config.workspace, config.home, config.image_changes = directory_of(image), "", CHANGES
+    shared.let_out(sandbox, config, template, settings.egress)
+    return config
+
+
+def _at_most_hard(rlimit: int, default: int) -> int:
+    # A limit cannot be raised above the inherited hard limit.
+    hard = hard_limit(rlimit)
+    return default if hard is None else min(default, hard)

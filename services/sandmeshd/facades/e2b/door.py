@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +31,9 @@ from sandmeshd.facades.e2b.identities import TokenMaker, public_id
 from sandmeshd.facades.e2b.mcp import gateway
 from sandmeshd.facades.e2b.mcp.gateway import Gateways
 from sandmeshd.facades.e2b.pauses import Pauser
-from sandmeshd.facades.e2b.ports import exposed_port
 from sandmeshd.facades.e2b.requests import MOST_BYTES, ROOM, Room
 from sandmeshd.facades.e2b.volumes.shelf import Shelf
-from sandmeshd.runtime.http import EXPOSED_PORT, PAGE_HEADER
+from sandmeshd.runtime.http import EXPOSED_PORT, PAGE_HEADER, ExposedUrl
 from sandmeshd.tenants.shares import Shares
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -194,3 +194,30 @@ class E2bDoor:
 
 async def _nowhere(request: web.Request) -> web.StreamResponse:
     raise web.HTTPNotFound(text=request.path)
+
+
+_SECONDS: Final = 7 * 86_400.0
+_MARGIN: Final = 3_600.0
+
+
+async def exposed_port(clients: MeshClients, guest: Guest, port: int) -> ExposedUrl:
+    """Return where a port of a sandbox is exposed.
+
+    Raises:
+        SandmeshError: The sandbox is gone, or has too many ports exposed.
+    """
+    found, ends = guest.ports.get(port, (None, 0.0))
+    if found is None or ends < time.time() + _MARGIN:
+        async with clients.client(None) as mesh:
+            exposed = await mesh.ports.expose(guest.sandbox_id, port, ttl=_SECONDS)
+        found = read_url(exposed.url)
+        guest.ports[port] = (found, exposed.expires.timestamp())
+    return found
+
+
+def read_url(url: str) -> ExposedUrl:
+    """Return the parts of a port's URL: its token is in the path or the host."""
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    parts = [part for part in path.split("/") if part]
+    return ExposedUrl(parts[-1] if parts else host.partition(".")[0], f"{scheme}://{host}")

@@ -25,10 +25,10 @@ from sandmesh.errors import (
     TemplateBuildFailed,
 )
 from sandmeshd.drivers.api.registry import open_plugin
+from sandmeshd.drivers.boxlite.app import why_no_guest
 from sandmeshd.drivers.boxlite.boxes import NOWHERE, Box, BoxPlan, box_name, mesh_prefix, open_boxes, options_of, shims
 from sandmeshd.drivers.boxlite.composition import open_driver
 from sandmeshd.drivers.boxlite.layout import layout_of
-from sandmeshd.drivers.boxlite.probe import why_no_guest
 from sandmeshd.drivers.boxlite.settings import BoxliteSettings
 from sandmeshd.drivers.node.records import MeshFolders, SpecRecord
 

@@ -7,7 +7,7 @@ import json
 from mcp import types
 
 from sandmesh import ToolResult
-from sandmeshd.facades.mcp.results import FORMS, STREAM, write_block, write_result
+from sandmeshd.facades.mcp.replies import FORMS, STREAM, write_block, write_result
 
 
 def test_text_says_which_stream_it_came_from_and_keeps_its_forms() -> None:

@@ -13,9 +13,37 @@ from playwright.async_api import Error
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
-from sandmeshd.agent.userland.browser.refusals import explain_refusal
+from sandmeshd.agent.userland.browser.chromium import proxy_url
 from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, NAVIGATION_SECONDS, BrowserSession
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
+
+_SECONDS: Final = 5.0
+_LARGEST: Final = 4096
+
+
+async def explain_refusal(url: str) -> str:
+    """Return what the proxy says to a connection to the host of a URL; "" where it connects, or there is none."""
+    proxy, parts = urlsplit(proxy_url()), urlsplit(url)
+    if not proxy.hostname or not parts.hostname:
+        return ""
+    with suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(_SECONDS):
+            return await _ask(proxy.hostname, proxy.port or 80, f"{parts.hostname}:{parts.port or 443}")
+    return ""
+
+
+async def _ask(host: str, port: int, target: str) -> str:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode("ascii", "ignore"))
+        status = await reader.readline()
+        if status.split()[1:2] == [b"200"]:
+            return ""
+        text = await reader.read(_LARGEST)
+        return text.partition(b"\r\n\r\n")[2].decode("utf-8", "replace").strip()
+    finally:
+        writer.close()
+
 
 _BARE_HOST: Final = re.compile(r"^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?([/?#].*)?$")
 _LOCAL: Final = re.compile(r"^(localhost|127\.|\[::1\])")

@@ -7,15 +7,35 @@ A message is a frame with a JSON object: to here {"id", "op", "arguments"}, from
 from __future__ import annotations
 
 import json
+import os
+import random
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 from sandmesh.shared import frames
 from sandmesh.shared.environment import Environment, EnvironmentRefusal
-from sandmeshd.agent.userland.training import determinism
+
+
+def fix_seed(seed: int) -> None:
+    """Seed the generators that modules share: those of `random` and, where it is installed, of numpy."""
+    random.seed(seed)
+    if find_spec("numpy") is not None:
+        import_module("numpy").random.seed(seed % (1 << 32))
+
+
+def start_clock(start: float) -> None:
+    """Set the wall clock of this process and of those that it starts; seconds since 1970.
+
+    libfaketime is loaded, and reads its variable at each call.
+    """
+    os.environ["FAKETIME"] = f"{start - time.time():+.6f}"
+
 
 _STEP: Final = ("state", "reward", "is_terminated", "info")
 _LAST_FRAMES: Final = -8
@@ -51,9 +71,9 @@ class Instance:
 
     def _create(self, task_id: str, params: dict[str, Any], info: dict[str, Any], fixed: dict[str, Any]) -> Any:
         if "clock" in fixed:
-            determinism.start_clock(fixed["clock"])
+            start_clock(fixed["clock"])
         if "seed" in fixed:
-            determinism.fix_seed(fixed["seed"])
+            fix_seed(fixed["seed"])
         self._made = self._class(task_id, params)
         first = dict(self._made.reset())
         return {"state": first.get("state"), "info": {**dict(first.get("info") or {}), **info}}
