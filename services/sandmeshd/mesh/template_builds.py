@@ -151,7 +151,7 @@ async def _build_named(settings: MeshSettings, name: str, platform: str) -> Asyn
         info = await driver.get_info(driver_pb2.GetInfoRequest())
         known = [template.name for template in info.templates]
         if name not in ("all", *known):
-            raise TemplateNotFound(f"there is no template {name}, but {', '.join(known)}", {"known": ", ".join(known)})
+            raise TemplateNotFound(f"no such template: {name} (known: {', '.join(known)})", {"known": ", ".join(known)})
         for chosen in _buildable(settings, book, known) if name == "all" else [name]:
             async for step in _make(settings, driver, book, chosen):
                 yield chosen, step

@@ -105,7 +105,7 @@ def test_a_template_of_a_file_is_built_by_the_command_that_its_error_names(sandm
     file = tmp_path / "own.yaml"
     file.write_text("name: own\ndescription: A template of a file.\nextends: base\n")
     unknown = sandmesh.run("build", "own", ok=False)
-    assert "there is no template own" in unknown.err
+    assert "no such template: own" in unknown.err
     command = build_command("own").partition(" (")[0].replace("FILE", str(file))
     assert "own is ready" in sandmesh.run(*command.split()[1:]).err
 

@@ -1,1 +1,1 @@
-"""The kubernetes driver: a pod a sandbox, in one namespace of a cluster that places them."""
+"""The kubernetes driver: one pod per sandbox, in one namespace of a cluster that places them."""

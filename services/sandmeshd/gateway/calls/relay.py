@@ -62,7 +62,7 @@ class _Backlog:
 class Relay:
     """Carries one call between a caller and the agent that runs it.
 
-    Frames that come before the link is open wait for it in order. When the link breaks, the call is attached again
+    Frames are queued until the link is open. When the link breaks, the call is attached again
     after the last event that came; when that cannot be, it ends with SandboxLost. A client's calls are `counted`
     against quotas; what the gateway asks for itself, and connections to ports, are not.
     """

@@ -45,7 +45,7 @@ class Activity:
             self._unsaid.add(sandbox_id)
 
     async def report_forever(self) -> None:
-        """Report until cancelled; what could not be told is told with the next report."""
+        """Report until cancelled; unsent reports are retried with the next batch."""
         while True:
             await self._routes.links.in_use.wait()
             await beat(self._seconds)
@@ -55,7 +55,7 @@ class Activity:
             try:
                 await self._report()
             except SandmeshError as error:
-                log.info("which sandboxes are in use could not be told", error=error.message)
+                log.info("which sandboxes are in use could not be reported", error=error.message)
             if self._held or self._unsaid:
                 self._routes.links.in_use.set()
 
