@@ -196,7 +196,7 @@ async def test_an_agent_that_ended_at_once_is_reported_with_the_last_lines_of_it
             with pytest.raises(SandboxStartFailed) as caught:
                 async with _sandbox(driver, settings.paths.mesh_id, "own"):
                     pass
-        assert "its agent ended at once; its last output: " in caught.value.message
+        assert "its agent ended immediately; its last output: " in caught.value.message
         assert "No module named" in caught.value.message
     finally:
         async with Docker(url=engine) as docker:

@@ -169,7 +169,7 @@ async def test_a_clash_leaves_nothing_and_says_which_port(paths: MeshPaths, away
         ({"publish_address": "", "agent_link": "port"}, InvalidArgument, "SANDMESH_DOCKER_PUBLISH_ADDRESS"),
         ({"agent_link": "socket"}, RuntimeUnavailable, "does not see"),
         ({"cls": GvisorSettings}, RuntimeUnavailable, "does not see"),
-        ({"cls": GvisorSettings, "agent_link": "port"}, RuntimeUnavailable, "by sockets alone"),
+        ({"cls": GvisorSettings, "agent_link": "port"}, RuntimeUnavailable, "only by sockets"),
         ({"readonly_mounts": {"/usr": "/mnt/usr"}}, InvalidArgument, "SANDMESH_READONLY_MOUNTS"),
     ],
 )

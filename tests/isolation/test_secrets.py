@@ -230,7 +230,7 @@ with context.wrap_socket(raw, server_hostname="api.test") as one:
     print(json.dumps([one.selected_alpn_protocol(), one.recv(4096)[:12].decode()]))
 """
             assert await box.json(program) == [None, "HTTP/1.1 403"]
-            assert "HTTP/2 alone" in (await heard.get()).reason
+            assert "spoke only HTTP/2" in (await heard.get()).reason
 
 
 async def test_the_authority_is_trusted_for_the_secrets_hosts_alone(world: World) -> None:

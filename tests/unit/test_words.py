@@ -41,18 +41,9 @@ PHRASES = {
     "only": re.compile(r"\balone\b", re.IGNORECASE),
 }
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
-PAGES = ("README.md", "docs/*.md")
+PAGES = ("README.md", "docs/*.md", "protos/**/*.proto")
 # Whose docstrings and messages are held to them too.
-PLAIN_ROOMS = (
-    "sdk",
-    *(
-        f"services/sandmeshd/{room}"
-        for room in (
-            "agentlink", "allocator", "auth", "broker", "cli", "contracts", "facades", "gateway", "images", "mesh",
-            "runtime", "storage", "store", "templates", "tenants",
-        )
-    ),
-)  # fmt: skip
+PLAIN_ROOMS = ("sdk", "services")
 
 # Names that several classes have by convention; any other name is one class's.
 KINDS = ("", "Base", "Browser", "Filesystem", "Gui", "Mobile")

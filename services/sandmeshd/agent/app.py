@@ -132,7 +132,7 @@ def _limits(config: agent_pb2.AgentConfig) -> ProcessLimits:
 
 
 def _part_of(rlimit: int, most: int) -> int:
-    """Return user code's limit of what the kernel counts by uid: whoever uses it up leaves the rest for agents."""
+    """Return user code's limit of what the kernel counts by uid; the rest is for agents."""
     soft, _ = resource.getrlimit(rlimit)
     return most if soft == resource.RLIM_INFINITY else min(most, soft // 2)
 
@@ -175,7 +175,7 @@ def _tools(
 ) -> Callable[[], Tools]:
     """Return what makes the tools, at the first call or once they are imported: in steps in a thread, if need be.
 
-    `imported` is done when all modules of the tools are, or nobody has called for a while.
+    `imported` is done when all modules of the tools are, or there was no call for a while.
     """
     opened: list[Any] = []
 
@@ -225,7 +225,7 @@ async def _close_all(opened: list[Any]) -> None:
 
 
 def _warm_browser(browser: Any, loop: asyncio.AbstractEventLoop) -> None:
-    """Start the browser of a sandbox that nobody holds yet, so that who claims it from its pool finds it running."""
+    """Start the browser of an unclaimed sandbox, so that a claim from its pool finds it running."""
     if browser is not None:
         loop.call_soon_threadsafe(browser.warm)
 

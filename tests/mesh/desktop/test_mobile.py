@@ -148,7 +148,7 @@ async def test_adb_in_a_shell_reaches_the_sandboxs_device_and_nothing_else(
     assert await adb("devices") == f"List of devices attached\n{place.device.serial}\tdevice\n\n"
     assert "is not this sandbox's device" in await adb("-s 10.0.0.1:5555 shell id")
     for command in ("connect 10.0.0.1:5555", "disconnect"):
-        assert "it reaches its device alone" in await adb(command), command
+        assert "it reaches only its device" in await adb(command), command
     for command in ("forward tcp:9 tcp:9", "reverse tcp:9 tcp:6379", "tcpip 5555", "root", "reboot"):
         assert "is not for sandboxes" in await adb(command), command
     await adb("kill-server")

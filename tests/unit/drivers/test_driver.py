@@ -128,7 +128,7 @@ async def test_an_agent_that_does_not_come_up_in_time_is_a_failed_start(paths: M
     [
         ("import sys; sys.exit('no such luck')", "no such luck"),
         ("""import os, sys; os.write(int(sys.argv[-1]), b'{"error": "no socket"}' + bytes([10]))""", "no socket"),
-        ("import os, sys; os.write(int(sys.argv[-1]), b'nonsense')", "its agent ended at once"),
+        ("import os, sys; os.write(int(sys.argv[-1]), b'nonsense')", "its agent ended immediately"),
     ],
     ids=["it writes and ends", "it says why", "it says nonsense"],
 )

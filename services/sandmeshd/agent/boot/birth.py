@@ -1,6 +1,6 @@
 """Prepares the volumes of a container whose runtime can neither own nor share them, as a pod's: all are root's.
 
-The agent's files are in a read-only directory that root alone can read, or its first line is an argument. CHOWN is
+The agent's files are in a read-only directory that only root can read, or its first line is an argument. CHOWN is
 needed for it, which PID 1 gives up with the rest when it becomes the agent.
 """
 

@@ -29,7 +29,7 @@ def enter(
     `shut_in` is the uid that may not use the container's network, and the port of the agent: "1000,8571"; without the
     port others than the agent see to that; empty: the container has no network. `born` is the directory of the files
     where the driver shares none: see `birth`. `waits` is the line that configures an agent whose other configuration
-    comes later; it is no secret. Such a container's network is its cloud's to shut, so it need not have NET_ADMIN. One
+    comes later; it is not secret. Such a container's network is its cloud's to shut, so it need not have NET_ADMIN. One
     that does not start as uid 0 has one uid for all, which must be that of user code: its agent must wait, since user
     code could read whatever its runtime shared.
 

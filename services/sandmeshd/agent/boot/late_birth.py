@@ -34,7 +34,7 @@ async def await_birth(config: pb.AgentConfig, on_listening: Callable[[], None]) 
     """Wait for the configuration at the address that `config` names; `on_listening` is called once it listens.
 
     Raises:
-        OSError: The address cannot be bound, or nobody came in time.
+        OSError: The address cannot be bound, or no peer came in time.
     """
     birth = config.birth
     seconds = birth.timeout.ToNanoseconds() / 1e9 if birth.HasField("timeout") else _DEFAULT_SECONDS

@@ -34,7 +34,7 @@ SPAWNED = struct.Struct("=ii")
 
 @dataclass(frozen=True)
 class ZygoteMounts:
-    """The mounts that each sandbox of a zygote has of its own; all else is as the zygote sees it, read-only."""
+    """The mounts that differ between sandboxes of a zygote; all else is as the zygote sees it, read-only."""
 
     memory: list[tuple[str, str]]
     """Mount points of file systems in memory, each with its mode."""

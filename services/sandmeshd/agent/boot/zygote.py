@@ -3,7 +3,7 @@
 It has one thread, no secret and no data of any sandbox, like the template process beside it, which it starts under the
 template's own interpreter for user code's side. Requests arrive on a socket of its driver, one message each: first the
 `View` with the template process's program, then the `SandboxMounts` of each sandbox with its descriptors (lock, status,
-log, config, driver; then the lock of its uid, if it has one of its own; then, if memory is limited, the counter of OOM
+log, config, driver; then the lock of its uid, if it has a separate one; then, if memory is limited, the counter of OOM
 kills). Those of sandboxes whose root is an image get another configuration and other requests: see
 sandmeshd.agent.boot.image. It reports {"up": true} once, or why it starts no sandboxes: {"refused": "..."}.
 
@@ -34,7 +34,7 @@ Start = Callable[[dict[str, Any], list[int], int, int], NoReturn]
 
 NAME = "sandmesh-zygote"
 START_SECONDS = 60
-"""After which a zygote or template process that is not up ends by itself, whoever still waits for it."""
+"""After which a zygote or template process that is not up ends by itself, even if it is still awaited."""
 _LARGEST_MESSAGE = 1 << 20
 _FEWEST_FDS, _MOST_FDS = 5, 8
 _MODULES = ("sandmeshd.agent.boot.sandbox", "sandmeshd.agent.tools.handlers", "sandmeshd.agent.files.confinement")

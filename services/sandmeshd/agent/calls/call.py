@@ -75,7 +75,7 @@ class CallControl(CallSignals):
 
     @contextmanager
     def stopping(self, stop: StopHandler, signal: SignalHandler | None = None) -> Generator[None]:
-        """Call `stop` while this is entered and the call is cancelled or times out, at once if it already is.
+        """Call `stop` while this is entered and the call is cancelled or times out, immediately if it already is.
 
         Likewise `signal` with the number of each signal for the call's processes.
         """
@@ -187,7 +187,7 @@ class CallWriter(CallControl):
         return not self.dropping and self.log.room < size
 
     async def content(self, block: bytes, *, soon: bool = True) -> None:
-        """Keep a content block as `keep` does, once there is room. One that is larger than the window goes alone."""
+        """Keep a content block as `keep` does, once there is room. One larger than the window is sent by itself."""
         while not self.keep(block, soon=soon):
             self.notify(now=True)
             await self.roomier()
@@ -327,7 +327,7 @@ class RunningCall(CallWriter):
             self._reattach_timer.cancel()
 
     def detach(self, subscriber: CallSubscriber, *, ended: bool = False) -> None:
-        """Forget a subscriber, if it is still the one; after the reattach timeout nobody blocks the writer.
+        """Forget a subscriber, if it is still the one; after the reattach timeout the writer is not blocked.
 
         `ended` says that it has the result; what it may lack of the output then stays on disk for that time.
         """

@@ -48,7 +48,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class CallPolicy:
-    """How long calls may run, and what is kept of calls that nobody reads."""
+    """How long calls may run, and what is kept of calls without a reader."""
 
     retention: Retention = field(default_factory=Retention)
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -157,7 +157,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def separate(self, replace: Callable[[Tools], Tools]) -> Dispatcher:
-        """Return a dispatcher with the same identity, calls of its own, and what `replace` makes of the tools."""
+        """Return a dispatcher with the same identity, separate calls, and what `replace` makes of the tools."""
         return Dispatcher(self.identity, 0, lambda: replace(self._tools()))
 
     def install_token(self, token: int, record: bytes = b"") -> None:
@@ -193,7 +193,7 @@ class Dispatcher:
             raise LeaseLost(_LOST)
 
     def list_tools(self, group: str, respond: Callable[[bytes], None]) -> None:
-        """Call `respond` with the serialized ListToolsResponse: at once, or when MCP servers have started."""
+        """Call `respond` with the serialized ListToolsResponse: immediately, or when MCP servers have started."""
         toolbox = self._tools()
         if toolbox.added is None or not toolbox.added.unsettled:
             respond(toolbox.listing(group).SerializeToString())

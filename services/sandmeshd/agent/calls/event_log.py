@@ -52,7 +52,7 @@ class LogPosition(NamedTuple):
 class CallLog:
     """The events of one call from the first that is not acknowledged: the oldest on disk, the others in memory.
 
-    Each is kept as the bytes of a CallEventBatch that holds it alone: joined, such bytes are one batch of all of them.
+    Each is kept as the bytes of a CallEventBatch that holds only it: joined, such bytes are one batch of all of them.
     A subscriber may take events without acknowledging them. They stay for a replay until newer ones need the room.
     """
 
@@ -203,7 +203,7 @@ class CallLog:
     def _evict(self, needed: int) -> None:
         """Make room in memory for a piece: the oldest events go to disk, or altogether where that has no room.
 
-        Those that are to be replayed to nobody else stay in memory unless the log spills.
+        Those that no other subscriber will get stay in memory unless the log spills.
         """
         while self.used + needed > self.capacity and self._memory < len(self._entries):
             keeps = self._memory >= self._untaken

@@ -13,7 +13,7 @@ def scarcity(number: int | None) -> str:
     if number == errno.ETOOMANYREFS:
         return (
             "too many descriptors are under way in unix sockets (ETOOMANYREFS). "
-            "End what sends descriptors that nobody receives, and try again"
+            "End what sends descriptors that are not received, and try again"
         )
     if number in (errno.EMFILE, errno.ENFILE):
         return (

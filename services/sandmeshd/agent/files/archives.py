@@ -29,7 +29,7 @@ def unpacked(workspace: Workspace, request: Unpack, reader: int, input_reader: I
 
     Raises:
         CallStopped: The input was cut off; nothing is kept.
-        OSError: EBADMSG for what is no tar stream or leads out, and what else the system says.
+        OSError: EBADMSG for what is not a tar stream or leads out, and what else the system says.
     """
 
     def fill(fd: int) -> None:

@@ -56,7 +56,7 @@ class Workspace:
             OSError: One of them cannot be opened.
         """
         self.writing = threading.Lock()
-        """Held while a file is changed, so that of two edits at once none is lost."""
+        """Held while a file is changed, so that of two simultaneous edits none is lost."""
         self._directories: list[_Directory] = []
         try:
             for path in (root, *granted):
@@ -85,7 +85,7 @@ class Workspace:
         return [directory.path for directory in self._directories]
 
     def absolute(self, path: str) -> str:
-        """Return the absolute form of a path, by its text alone."""
+        """Return the absolute form of a path, only by its text."""
         return os.path.normpath(Path(self._directories[0].path, path))
 
     def is_root(self, path: str) -> bool:

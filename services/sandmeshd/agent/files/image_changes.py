@@ -43,10 +43,10 @@ def saved(changes: str, workspace: str, wanted: Callable[[], bool]) -> Iterator[
     """Yield what was changed and the workspace as a tar stream; other processes are frozen until it is complete.
 
     Raises:
-        CallStopped: Nobody waits for it any more.
+        CallStopped: It is no longer awaited.
     """
     pieces = _packed({CHANGES: changes, WORKSPACE: workspace})
-    # Whoever asks for the next piece may be another thread, and rights are a thread's.
+    # The next piece may be requested by another thread, and rights are a thread's.
     with _with_rights():
         stopped = frozen()
         stopped.__enter__()
@@ -87,7 +87,7 @@ def restored(workspace: str, reader: int, input_reader: InputReader, root: str =
 
     Raises:
         CallStopped: The input was cut off.
-        OSError: EBADMSG for what is no such stream, and what else the system says.
+        OSError: EBADMSG for what is not such a stream, and what else the system says.
     """
     with os.fdopen(os.dup(reader), "rb", buffering=0) as source, _with_rights():
         try:
@@ -95,7 +95,7 @@ def restored(workspace: str, reader: int, input_reader: InputReader, root: str =
         except tarfile.TarError as error:
             if input_reader.stopped:
                 raise CallStopped from None
-            raise OSError(errno.EBADMSG, f"it is no snapshot of an image's changes: {error}") from None
+            raise OSError(errno.EBADMSG, f"it is not a snapshot of an image's changes: {error}") from None
         while source.read(_PIECE):
             pass
     if not input_reader.whole:

@@ -33,7 +33,7 @@ def saved(workspace: Workspace, home: str, wanted: Callable[[], bool]) -> Iterat
     """Yield both as a tar stream; the sandbox's other processes are frozen until it is complete or cancelled.
 
     Raises:
-        CallStopped: Nobody waits for it any more: what stands still does not wait for whoever may come back.
+        CallStopped: It is no longer awaited: a frozen sandbox does not wait for a client that may come back.
     """
     with _roots(workspace, home) as roots, frozen():
         for piece in pack_several(roots):
@@ -47,7 +47,7 @@ def restored(workspace: Workspace, home: str, reader: int, input_reader: InputRe
 
     Raises:
         CallStopped: The input was cut off; nothing is kept.
-        OSError: EBADMSG for what is no such stream, and what else the system says.
+        OSError: EBADMSG for what is not such a stream, and what else the system says.
     """
 
     def fill(roots: Mapping[str, int]) -> None:

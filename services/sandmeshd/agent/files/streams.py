@@ -37,7 +37,7 @@ async def pump(call: RunningCall, threads: Threads, chunks: Iterator[bytes]) -> 
     """Write the chunks that a thread makes as output, no faster than the caller reads.
 
     Raises:
-        CallStopped: The call was stopped, or nobody reads any more.
+        CallStopped: The call was stopped, or has no reader any more.
     """
     try:
         while chunk := await threads.run(_next, chunks):
@@ -52,7 +52,7 @@ async def put(call: RunningCall, piece: bytes) -> None:
     """Write a piece of output, at most CHUNK bytes, once there is room.
 
     Raises:
-        CallStopped: The call was stopped, or nobody reads any more.
+        CallStopped: The call was stopped, or has no reader any more.
     """
     while call.room < len(piece) and not is_stopped(call):
         await call.roomier()
@@ -70,7 +70,7 @@ async def unless_stopped(call: RunningCall, work: Coroutine[Any, Any, R]) -> R:
     """Wait for something, but no longer than somebody waits for the call.
 
     Raises:
-        CallStopped: The call was stopped, or nobody reads any more.
+        CallStopped: The call was stopped, or has no reader any more.
     """
     task = asyncio.ensure_future(work)
     stopped = asyncio.create_task(_until_stopped(call))
@@ -100,7 +100,7 @@ def _close(chunks: Iterator[bytes]) -> None:
 
 
 class InputReader:
-    """A call's input for a thread, ended early when the call is stopped or nobody will send the rest."""
+    """A call's input for a thread, ended early when the call is stopped or the rest will not be sent."""
 
     def __init__(self, call: RunningCall) -> None:
         """Take the input.

@@ -82,7 +82,7 @@ def walk_beneath(directory: int, path: str, flags: int) -> int:
 
 
 def _step(fd: int, name: str, flags: int) -> int:
-    # A look first tells a link from what is no directory; whatever is swapped after it, O_NOFOLLOW refuses.
+    # A look first tells a link from what is not a directory; whatever is swapped after it, O_NOFOLLOW refuses.
     linked = OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
     if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
         raise linked

@@ -172,7 +172,7 @@ class CallSubscription:
             self._link.enqueue(self, now=now)
 
     def replaced(self) -> None:
-        """End, and report to the caller that another one, or the same anew, follows the call from now on."""
+        """End, and report to the caller that another one, or the same again, follows the call from now on."""
         if self.done:
             return
         self.done = True

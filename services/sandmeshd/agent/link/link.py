@@ -200,7 +200,7 @@ class AgentEndpoint(FramedLink):
         if attach.keep:
             call.take(attach.after_sequence)
         if not call.finished:
-            # Sent at once, even without events: it confirms the attach.
+            # Sent immediately, even without events: it confirms the attach.
             taken = call.input.taken if call.input is not None else 0
             batch = call.head + call_pb2.CallEventBatch(input_taken_sequence=taken).SerializeToString()
             frame = pb.FromAgent(channel=channel, last_sequence=attach.after_sequence, batch=batch)

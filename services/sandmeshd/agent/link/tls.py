@@ -15,7 +15,7 @@ def load_pem(pem: bytes) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # ssl reads keys from files alone; this one is in memory.
+    # ssl reads keys only from files; this one is in memory.
     descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, pem)

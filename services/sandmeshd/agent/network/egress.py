@@ -237,7 +237,7 @@ class _ProgramConnection(asyncio.Protocol):
         if not self._finished or self._transport is None:
             self.abort()
             return
-        # Closing at once with unread bytes would take the answer away from the program before it was read.
+        # Closing immediately with unread bytes would take the answer away from the program before it was read.
         self._transport.resume_reading()
         self._timer = self._loop.call_later(_LINGER_SECONDS, self.abort)
         if self._ended:

@@ -223,7 +223,7 @@ def _refused(number: int, message: str) -> Outcome:
 
 
 async def _dial_port(port: int) -> socket.socket:
-    """Connect to a port of the sandbox's loopback, by either family: servers of Node.js listen at ::1 alone."""
+    """Connect to a port of the sandbox's loopback, by either family: servers of Node.js listen only at ::1."""
     refused: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "nothing listens there")
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:

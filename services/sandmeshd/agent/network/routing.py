@@ -2,7 +2,7 @@
 
 What a socket of user code's uid sends goes to the container's own addresses, which the kernel looks for first, or
 nowhere; its answers to what comes from outside too. The sockets of the agent's links count as that uid's, as the files
-do that it makes, so what they send is let out by their port, which nobody else can have. The rules are made with
+do that it makes, so what they send is let out by their port, which no other socket can have. The rules are made with
 NET_ADMIN, which the agent gives up right after.
 """
 

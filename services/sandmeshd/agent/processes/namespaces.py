@@ -1,7 +1,7 @@
 """The namespaces that user code lives in, and the zygote as their first process.
 
 The agent forks while it has one thread and has read no secret. The child waits for its configuration, enters user,
-mount and pid namespaces of its own, hides what is not for user code, drops every privilege and becomes the zygote's
+its own mount and pid namespaces, hides what is not for user code, drops every privilege and becomes the zygote's
 program under the template's interpreter. In a container, which allows no such namespaces, user code is isolated by its
 uid, and what the zygote forks drops the zygote's privileges.
 """
@@ -41,7 +41,7 @@ def fork_zygote(
     Where the root is an image its user namespace has all ids, it becomes the `account`, and no more than so many
     `processes` of all users together run there.
 
-    Without `config`, which `zygote_config` returns, it waits for that on the socket. It alone keeps `cgroup_fds`,
+    Without `config`, which `zygote_config` returns, it waits for that on the socket. Only it keeps `cgroup_fds`,
     the files through which its children enter user code's control group.
     """
     ours, theirs = control_sockets()

@@ -24,7 +24,7 @@ _END_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """The limits of user code; 0 is no limit. `processes` counts the threads of all processes together."""
+    """The limits of user code; 0: unlimited. `processes` counts the threads of all processes together."""
 
     processes: int = 512
     file_bytes: int = 0
@@ -75,7 +75,7 @@ class ProcessGroup:
         loop.call_later(_END_SECONDS, self.end, ProcessEnd(failure="The process was killed, and has not ended yet."))
 
     def start(self, pid: int) -> None:
-        """Record its pid, unless nobody waits for that any more."""
+        """Record its pid, unless it is no longer awaited."""
         if not self.started.done():
             self.started.set_result(pid)
 
@@ -83,11 +83,11 @@ class ProcessGroup:
         """Record why it was not started, unless it was."""
         if not self.started.done():
             self.started.set_exception(ToolFailure(why))
-            # Whoever waited may have been cancelled: that is no error to log.
+            # The waiter may have been cancelled: that is not an error to log.
             self.started.exception()
 
     def end(self, ended: ProcessEnd) -> None:
-        """Record how it ended, or that nobody waits for that, unless that is known."""
+        """Record how it ended, unless that is known or no longer awaited."""
         if not self.ended.done():
             self.ended.set_result(ended)
 

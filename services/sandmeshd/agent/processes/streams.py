@@ -1,4 +1,4 @@
-"""A program's standard descriptors: pipes, or a terminal of its own."""
+"""A program's standard descriptors: pipes, or a new terminal."""
 
 from __future__ import annotations
 

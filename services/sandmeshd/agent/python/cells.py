@@ -252,7 +252,7 @@ class Cells:
         return task.result() if task.done() else await asyncio.shield(task)
 
     async def _replace(self, kernel: KernelProcess) -> ProcessEnd:
-        """Start another kernel in place of one that ends, once, whoever notices first."""
+        """Start another kernel in place of one that ends, once, however many notice."""
         ended = await kernel.gone()
         if not kernel.replaced:
             kernel.replaced = True

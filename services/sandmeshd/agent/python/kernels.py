@@ -66,7 +66,7 @@ class _Channel(asyncio.Protocol):
         self.undrained = False
         """Whether frames arrived since the output before them was last read."""
         self.handle: Callable[[bytes], bool] = _handle_none
-        """Called with a block that both the kernel and a reader wait for; returns whether it was handled at once."""
+        """Called with a block that both the kernel and a reader wait for; returns whether it handled it."""
         self._arrival: asyncio.Future[None] | None = None
         self._buffer = frames.FrameBuffer(kernel_protocol.MAX_PAYLOAD + 1)
         self._unread = 0
@@ -192,7 +192,7 @@ class KernelProcess:
             out.call = err.call = None
 
     def _handle_block(self, call: RunningCall, payload: bytes) -> bool:
-        """Keep a block that can be kept at once: the kernel, which waits, continues before the block is parsed."""
+        """Keep a block that can be kept immediately: the kernel, which waits, continues before the block is parsed."""
         if not call.has_room(len(payload)) or self._output_poll.poll(0):
             return False
         self.send(kernel_protocol.GO_ON)
@@ -286,7 +286,7 @@ async def open_kernel(processes: ProcessSpawner, cwd: str) -> KernelProcess:
 async def open_program(
     processes: ProcessSpawner, argv: Sequence[str], env: Mapping[str, str], cwd: str
 ) -> KernelProcess:
-    """Start a kernel that is a program of its own, whose first descriptor is its channel.
+    """Start a kernel that is a separate program, whose first descriptor is its channel.
 
     Raises:
         ToolFailure: It does not start; the message is its own.

@@ -1,4 +1,4 @@
-"""A slow import in small steps in a thread, or at once when its result is needed."""
+"""A slow import in small steps in a thread, or immediately when its result is needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _PAUSE_SECONDS: Final = 0.05
 """Between two steps: a call that arrives has the processor to itself after at most one of them."""
 _BUSY_SECONDS: Final = 1.0
-"""The same while the machine's processors are busy, as when many sandboxes are created at once."""
+"""The same while the machine's processors are busy, as when many sandboxes are created together."""
 _SWITCH_SECONDS: Final = 0.0005
 """The longest that the event loop waits for this thread; Python's default is ten times that."""
 _SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")
@@ -45,7 +45,7 @@ class Deferred(Generic[T]):
         sys.setswitchinterval(_SWITCH_SECONDS)
 
     def begin(self) -> Future[T]:
-        """Begin in the background. A failure is logged, and retried by whoever needs the value."""
+        """Begin in the background. A failure is logged, and retried when the value is needed."""
         if self._begun is None:
             self._begun = self._executor.submit(self._run)
         return self._begun
@@ -86,7 +86,7 @@ class Deferred(Generic[T]):
             self._import()
             return self._make()
         except Exception:
-            # Nobody may ever ask for the value.
+            # The value may never be needed.
             traceback.print_exc(file=sys.stderr)
             raise
 

@@ -29,7 +29,7 @@ _CALL_ID: Final = "warm-up"
 _IDLE_SECONDS: Final = 0.2
 """How long an agent whose tools are imported must be idle before it warms up."""
 _BUSY_SECONDS: Final = 2.0
-"""The further delay while the machine's processors are busy, as when many sandboxes are created at once."""
+"""The further delay while the machine's processors are busy, as when many sandboxes are created together."""
 
 
 class FirstCall:

@@ -1,7 +1,7 @@
 """The filesystem tools' handlers.
 
 They run in the agent, which user code cannot touch, on files that user code can change at any moment. They block, so
-the agent calls them on a thread; several may run at once.
+the agent calls them on a thread; several may run in parallel.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Git:
         """Show what changed between two commits, or from one to the workspace."""
         call.started()
         if request.commit_b is not None and request.commit_a is None:
-            raise ToolFailure("commit_b needs commit_a: pass both, commit_a alone, or neither.")
+            raise ToolFailure("commit_b needs commit_a: pass both, only commit_a, or neither.")
         async with self._one:
             if not self._is_there():
                 raise ToolFailure("The workspace is not a git repository yet; commit_changes makes it one.")
@@ -121,7 +121,7 @@ class Git:
         return await _finish(call, "\n".join(map(_show, commits)), {"logs": [_plain(commit) for commit in commits]})
 
     def _is_there(self) -> bool:
-        # Only what is there is looked at: a broken repository is never made anew.
+        # Only what is there is looked at: a broken repository is never recreated.
         at = Path(self._programs.workspace, ".git")
         return at.is_symlink() or at.exists()
 

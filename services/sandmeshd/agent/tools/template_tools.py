@@ -1,4 +1,4 @@
-"""Tools of the template's own: Python functions that run in a kernel of their own, beside the one of users' cells."""
+"""Tools of the template's own: Python functions that run in a separate kernel, beside the one of users' cells."""
 
 from __future__ import annotations
 

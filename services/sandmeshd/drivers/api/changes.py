@@ -31,7 +31,7 @@ class Changes:
 
 
 class Watched:
-    """Tells whoever watches which sandboxes changed."""
+    """Tells watchers which sandboxes changed."""
 
     def __init__(self) -> None:
         self._watchers: set[Changes] = set()

@@ -17,7 +17,7 @@ CLOSE_SECONDS = 1.0
 
 @asynccontextmanager
 async def open_connector(tls: ssl.SSLContext, limit: int = 100) -> AsyncGenerator[TCPConnector]:
-    """Yield a connector for TLS, whose sockets are closed when the block ends; at most `limit` at once, 0: any number.
+    """Yield a connector for TLS, whose sockets are closed when the block ends; at most `limit` at a time, 0: unlimited.
 
     A connection that a connector has released stays open until the server has answered the close.
     """

@@ -95,7 +95,7 @@ class RemoteDriver:
 
 
 async def _messages(call: grpc.aio.UnaryStreamCall[Any, T]) -> AsyncIterator[T]:
-    # A caller that stops between two messages leaves a call that nobody reads, and that never ends by itself.
+    # A caller that stops between two messages leaves a call without a reader that never ends by itself.
     try:
         with translated():
             async for response in call:

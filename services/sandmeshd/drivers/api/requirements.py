@@ -23,7 +23,7 @@ def check_id(sandbox_id: str) -> None:
         InvalidArgument: It is not made of 1 to 128 letters, digits, `_`, `.` and `-`.
     """
     if not _ID.fullmatch(sandbox_id):
-        message = f"{sandbox_id!r} is no sandbox id: 1 to 128 letters, digits, _, . and -, the first no sign"
+        message = f"{sandbox_id!r} is not a sandbox id: 1 to 128 letters, digits, _, . and -, no sign first"
         raise InvalidArgument(message, {"field": "sandbox_id"})
 
 
@@ -77,7 +77,7 @@ def check(
     for name, value in request.spec.environment.items():
         if not name or "=" in name or "\0" in name + value:
             field = f"spec.environment[{name!r}]"
-            raise InvalidArgument(f"{field} is no environment variable", {"field": field})
+            raise InvalidArgument(f"{field} is not an environment variable", {"field": field})
     _check_memory(request.spec.limits, workspace_in_memory=workspace_in_memory)
 
 

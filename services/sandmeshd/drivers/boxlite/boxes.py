@@ -24,7 +24,7 @@ AGENT_PORT: Final = 8571
 BORN: Final = "/run/sandmesh-born"
 LOOPBACK: Final = "127.0.0.1"
 NOWHERE: Final = "192.0.2.1"
-"""An address that nobody has (RFC 5737). An empty list of what is allowed would filter nothing."""
+"""An unassigned address (RFC 5737). An empty list of what is allowed would filter nothing."""
 
 KEPT: Final = ("KILL", "SETGID", "SETUID", "SETPCAP", "NET_ADMIN", "CHOWN")
 """The capabilities that the agent begins with, and drops before it reads anything but to run user code."""
@@ -137,7 +137,7 @@ class Boxes:
         return len(left)
 
     def close(self) -> None:
-        """Drop the runtime: its home is free once nobody refers to it."""
+        """Drop the runtime: its home is free once nothing refers to it."""
         del self._runtime
 
 

@@ -54,7 +54,7 @@ def _replace(archive: Path, layout: Path, stamp: str) -> None:
         shutil.rmtree(staged, ignore_errors=True)
         fix = f"write {archive} with docker save once more"
         detail = str(error) or type(error).__name__
-        raise TemplateBuildFailed(f"{archive} is no image of docker save ({detail}): {fix}", {"fix": fix}) from None
+        raise TemplateBuildFailed(f"{archive} is not an image of docker save ({detail}): {fix}", {"fix": fix}) from None
 
 
 def convert(archive: Path, layout: Path) -> None:
@@ -86,7 +86,7 @@ def convert(archive: Path, layout: Path) -> None:
 def _member(saved: tarfile.TarFile, name: str) -> IO[bytes]:
     found = saved.extractfile(name)
     if found is None:
-        raise ValueError(f"{name} is no file")
+        raise ValueError(f"{name} is not a file")
     return found
 
 

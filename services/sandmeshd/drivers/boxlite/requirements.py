@@ -42,7 +42,7 @@ def enforced(limits: sandbox_pb2.Limits, size: tuple[int, int]) -> dict[str, str
     found = {name: ABLE.get(name, "no") if value else "no" for name, value in values.items()}
     found["instance"] = f"{size[1]} MiB with the agent's, {size[0]} processors: limits are rounded up to it"
     boundaries = {"root": "the box's own disk", "capabilities": "none", "user": f"uid {USER_ID}"}
-    return {**found, **boundaries, "system calls": "a kernel of its own, and sandmesh's filter"}
+    return {**found, **boundaries, "system calls": "its own kernel, and sandmesh's filter"}
 
 
 def check(request: pb.CreateSandboxRequest) -> None:

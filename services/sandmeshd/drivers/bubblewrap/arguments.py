@@ -135,7 +135,7 @@ class BwrapDescriptors:
     cgroup_fds: tuple[int, ...] = ()
     """Writable process files by which what the zygote forks moves itself into the limits."""
     lease: int | None = None
-    """The lock of the sandbox's uid, if it has one of its own."""
+    """The lock of the sandbox's uid, if it has a separate one."""
     map: tuple[int, ...] = ()
     """Those of `UidMap`, if the agent becomes that uid by itself."""
 
@@ -190,7 +190,7 @@ class ZygoteDescriptors:
     control: int
     seccomp: int
     map: tuple[int, ...] = ()
-    """Those of `UidMap`, if its sandboxes have uids of their own."""
+    """Those of `UidMap`, if its sandboxes have separate uids."""
 
     def all(self) -> tuple[int, ...]:
         """Return all descriptors that are present."""
@@ -223,7 +223,7 @@ def zygote_arguments(
 def _open_parents(arguments: list[str]) -> list[str]:
     """Return bwrap's arguments that open the directories above what it is to make to all users of its namespace.
 
-    Those that are in what it mounts are left out. By itself it makes them for their owner alone.
+    Those that are in what it mounts are left out. By itself it makes them only for their owner.
     """
     made: list[PurePosixPath] = []
     mounted: set[PurePosixPath] = set()

@@ -1,4 +1,4 @@
-"""The start of a sandbox by a bwrap of its own, and what every mode of starting uses."""
+"""The start of a sandbox by its own bwrap, and what every mode of starting uses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Plan:
     owner: str = ""
     """Whose zygote spawns it: the sandbox's owner's, or empty for the one that owners share."""
     own_start: bool = False
-    """Whether its template requires a bwrap of its own."""
+    """Whether its template requires its own bwrap."""
 
 
 Plan_contra = TypeVar("Plan_contra", bound=Plan, contravariant=True)
@@ -66,7 +66,7 @@ class StartMode(Protocol[Plan_contra]):
 
 
 class ExecStarter:
-    """Starts the sandboxes of one driver, each by a bwrap of its own."""
+    """Starts the sandboxes of one driver, each by its own bwrap."""
 
     def __init__(
         self, settings: BubblewrapSettings, view: SharedView, agent_filter: bytes, groups: Groups, leases: UidLeases
@@ -141,7 +141,7 @@ async def wait_for_agent(folder: Folder, reader: int, seconds: float) -> None:
     except TimeoutError:
         raise failed(folder, f"its agent did not listen within {seconds:g} s") from None
     if message.get("ready") is not True:
-        raise failed(folder, str(message.get("error") or "its agent ended at once"))
+        raise failed(folder, str(message.get("error") or "its agent ended immediately"))
 
 
 def note_uid(record: SpecRecord, uid: int) -> None:
@@ -173,7 +173,7 @@ def open_files(folder: Folder, stack: ExitStack) -> tuple[int, int, int]:
 
 
 def launch(arguments: list[str], output: int, pass_fds: tuple[int, ...]) -> int:
-    """Start bwrap in a session of its own and return its pidfd."""
+    """Start bwrap in a new session and return its pidfd."""
     process = subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
@@ -241,7 +241,7 @@ def open_cgroup_fds(group: Group | None) -> Generator[tuple[int, ...]]:
 
 @contextmanager
 def memory_file(data: bytes) -> Generator[int]:
-    """Yield a descriptor of a file in memory, at its start: each reader needs one of its own."""
+    """Yield a descriptor of a file in memory, at its start: each reader needs its own."""
     descriptor = os.memfd_create("data", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, data)

@@ -1,6 +1,6 @@
 """The uids that sandboxes' processes have on the host, never 0.
 
-Where the driver runs as root or its user has subordinate uids, each sandbox has a uid of its own: the kernel counts
+Where the driver runs as root or its user has subordinate uids, each sandbox has its own uid: the kernel counts
 some things by uid, and what one sandbox takes of them its neighbours do not lack. A uid is leased by a lock on a file
 of that name. The sandbox's PID 1 inherits the descriptor, so that the lease lasts exactly as long as PID 1 does,
 whatever becomes of the driver, and all meshes of the machine, or of the user, keep clear of each other.
@@ -105,7 +105,7 @@ class UidLeases:
         return UidLease(*self._shared)
 
     def lease(self) -> UidLease:
-        """Lease a uid of the machine; where sandboxes have none of their own, return the shared one.
+        """Lease a uid of the machine; where sandboxes have no separate ones, return the shared one.
 
         Raises:
             SandboxStartFailed: All are leased.
@@ -162,7 +162,7 @@ def remove_unlocked(file: Path) -> None:
 
 
 def check_range(uids: range, shared: int, directory: Path = Path("/etc"), setting: str = SETTING) -> None:
-    """Check that a range for sandboxes has nobody's uid or gid.
+    """Check that a range for sandboxes has no account's uid or gid.
 
     Raises:
         RuntimeUnavailable: It has; the error names whose, and the setting.
@@ -172,7 +172,7 @@ def check_range(uids: range, shared: int, directory: Path = Path("/etc"), settin
         taken += _entries(directory / name, subordinate=name in _SUBORDINATE)
     for theirs, whose in taken:
         if theirs.start < uids.stop and uids.start < theirs.stop:
-            fix = f"set {setting} to a range that nobody has, or to none"
+            fix = f"set {setting} to a range that is unused, or to none"
             message = f"the uids for sandboxes, {uids.start}-{uids.stop - 1}, contain that of {whose}: {fix}"
             raise RuntimeUnavailable(message, {"fix": fix})
 

@@ -59,7 +59,7 @@ def supports(template: Template) -> bool:
 
 
 def starts_alone(template: Template) -> bool:
-    """Return whether each of a template's sandboxes is to start with a bwrap of its own."""
+    """Return whether each of a template's sandboxes is to start with its own bwrap."""
     return START in template.runtime_config
 
 

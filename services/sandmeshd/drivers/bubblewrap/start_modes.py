@@ -99,7 +99,7 @@ class StartModes(Generic[Plan_contra]):
             message = f"{plan.folder.sandbox_id} could not be spawned by a zygote: {error}"
             raise SandboxStartFailed(message, {"detail": str(error)}) from None
         log.warning(
-            "a sandbox could not be spawned by a zygote; it is started by a program of its own", reason=str(error)
+            "a sandbox could not be spawned by a zygote; it is started by a separate program", reason=str(error)
         )
         self._failure = str(error)
         self._retry_time = asyncio.get_running_loop().time() + RETRY_SECONDS

@@ -70,7 +70,7 @@ class TemplateBuilds:
         return self._infos[key]
 
     def is_prepared(self, template: Template) -> bool:
-        """Return whether a create can start at once."""
+        """Return whether a create can start without waiting."""
         built = supports(template) and self._agent.prepared and is_complete(self._environment(template))
         built = built and has_packages(self._paths.cache, template)
         return built and (not template.system or self._systems.find(template.system) is not None)
@@ -92,7 +92,7 @@ class TemplateBuilds:
             TemplateBuildFailed: A package could not be installed.
             RuntimeUnavailable: The mesh's own Python lacks what builds are made with, or the disk is full.
             CapabilityMissing: It has an image, or a setting that this driver does not support, or its Debian packages
-                are not there: they are downloaded by `sandmesh build` alone.
+                are not there: they are downloaded only by `sandmesh build`.
         """
         check_template(template)
         self._systems.binds(template)

@@ -1,4 +1,4 @@
-"""The map of a user namespace in which sandboxes get uids of their own."""
+"""The map of a user namespace in which sandboxes get their own uids."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _write_maps(settings: BubblewrapSettings, pid: int) -> None:
     """Write the maps of a process's user namespace: who starts sandboxes has the uid of user code, and may take theirs.
 
     Raises:
-        OSError: The process has ended, or is in no user namespace of its own, or the uids are not granted.
+        OSError: The process has ended, or has no separate user namespace, or the uids are not granted.
     """
     uids = settings.uid_range
     if os.geteuid() != 0:

@@ -1,4 +1,4 @@
-"""The start of a sandbox by a zygote, which has everything imported and gives it namespaces of its own."""
+"""The start of a sandbox by a zygote, which has everything imported and gives it new namespaces."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ZygoteStarter:
                 return await self._finish(self._request(plan, zygote), line, plan)
 
     def needs_exec(self, plan: Plan) -> str:
-        """Return what of a sandbox requires a bwrap of its own; empty if a zygote can spawn it."""
+        """Return what of a sandbox requires its own bwrap; empty if a zygote can spawn it."""
         return _needs_exec(plan)
 
     async def release(self, folder: Folder) -> None:

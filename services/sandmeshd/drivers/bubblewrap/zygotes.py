@@ -268,7 +268,7 @@ class Zygotes:
             self._timer = asyncio.get_running_loop().call_later(self._settings.zygote_idle, self._look_for_idle)
 
     def _retire_idle(self) -> None:
-        """Release the zygotes of owners who created nothing lately, but not the one that was used last."""
+        """Release the zygotes of owners who created nothing recently, but not the one that was used last."""
         latest = max(self._used, key=lambda key: self._used[key], default=None)
         limit = time.monotonic() - self._settings.zygote_idle
         for key in [key for key, used in self._used.items() if used < limit and key != latest]:

@@ -86,5 +86,5 @@ class Adoption:
         if unwanted is not session and session.sandbox.sandbox_id:
             sessions.add(session)
         if unwanted is not None:
-            # Of an interrupted create: nobody knows of it, and it is billed.
+            # Of an interrupted create: it is unknown, and it is billed.
             await self._vendor.end(unwanted)

@@ -56,7 +56,7 @@ class MeshKeys:
 
     def identity(self) -> ssl.SSLContext:
         """Return what shows the mesh's certificate to agents that wait for their birth."""
-        # ssl reads keys from files alone; this one is in memory.
+        # ssl reads keys only from files; this one is in memory.
         descriptor = os.memfd_create("mesh", os.MFD_CLOEXEC)
         try:
             os.write(descriptor, self._pem)

@@ -24,7 +24,7 @@ def mesh_prefix(prefix: str, mesh_id: str) -> str:
 
 
 def new_session_id(sandbox_id: str) -> str:
-    """Return an id for a session of a sandbox that nobody can guess, and that no session had before.
+    """Return an id for a session of a sandbox that cannot be guessed, and that no session had before.
 
     A session's id is used once: a link that comes late must not make the vendor start, and bill, another.
     """

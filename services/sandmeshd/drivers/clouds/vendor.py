@@ -55,7 +55,7 @@ class Vendor(ABC):
 
     @abstractmethod
     async def end(self, session: RentedSession) -> None:
-        """End a session, with whatever was made for it alone; from then on nothing of it is billed."""
+        """End a session, with whatever was made only for it; from then on nothing of it is billed."""
 
     @abstractmethod
     async def why_ended(self, session: RentedSession) -> str:

@@ -21,7 +21,7 @@ PRINTS = f"import sys\nfor n in range({MEGABYTES}000000 // 10): sys.stdout.write
 
 _BUSY_SECONDS = 0.3
 WAITED_SECONDS = 4.0
-"""After which a sandbox that nobody calls has done what it does meanwhile."""
+"""After which an unused sandbox has done what it does meanwhile."""
 FIRST = """
 import json, sys
 names = [name for name in globals() if not name.startswith('_') and name not in {'json', 'sys', 'In', 'Out'}]
@@ -136,7 +136,7 @@ async def a_broken_link_loses_nothing_of_a_stream(subject: Subject) -> None:
 
 
 async def kernels_of_a_sandbox_are_apart(subject: Subject) -> None:
-    """Each has variables of its own; what one raises is told in parts."""
+    """Each has its own variables; what one raises is told in parts."""
     async with subject.open() as driver, subject.sandbox(driver) as sandbox:
         for name in ("one", "two"):
             await call(sandbox, "create_kernel", {"kernel_id": name})

@@ -101,7 +101,7 @@ print(json.dumps([path for path in paths if not refused(path)]))
 
 
 async def no_process_has_host_uid_0(subject: Subject) -> None:
-    """Neither agent nor user code, whoever runs the driver."""
+    """Neither agent nor user code, under any user of the driver."""
     async with subject.open() as driver, subject.sandbox(driver) as sandbox:
         await run(sandbox, "sleep 1000 >/dev/null 2>&1 &")
         processes = subject.boundary.processes(sandbox.sandbox_id)
@@ -197,7 +197,7 @@ _ORDINARY = frozenset(
         *("PIP_NO_CACHE_DIR", "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_NO_INPUT", "NODE_USE_ENV_PROXY"),
     }
 )
-"""What a sandbox has of its own, and may so have as the driver has it."""
+"""What differs between sandboxes, and may so have as the driver has it."""
 
 
 async def user_code_cannot_touch_the_agent(subject: Subject) -> None:

@@ -53,7 +53,7 @@ async def user_code_sees_the_stated_environment_variables(subject: Subject) -> N
 
 
 async def a_repeated_create_gives_the_same_sandbox(subject: Subject) -> None:
-    """Nothing is made anew: files of the first are there."""
+    """Nothing is made again: files of the first are there."""
     async with subject.open() as driver, subject.sandbox(driver) as first:
         await run(first, "touch /workspace/mark")
         again = await driver.create_sandbox(subject.request(first.sandbox_id))

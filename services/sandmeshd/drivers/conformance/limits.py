@@ -112,7 +112,7 @@ async def a_cell_that_wants_too_much_memory_ends_and_the_next_finds_a_kernel(sub
 
 
 async def many_small_processes_that_want_too_much_memory_leave_the_sandbox_answering(subject: Subject) -> None:
-    """None of them alone is as large as what the sandbox itself needs; where the driver reports `memory`."""
+    """None of them by itself is as large as what the sandbox itself needs; where the driver reports `memory`."""
     hogs = "for i in $(seq 40); do python3 -c 'import time; a = bytearray(4 << 20); time.sleep(2)' & done; wait"
     async with subject.open() as driver, _limited(subject, driver, memory=64 * MEBIBYTE) as sandbox:
         if sandbox is not None:

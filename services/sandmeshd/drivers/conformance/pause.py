@@ -32,7 +32,7 @@ async def _can(driver: Driver) -> bool:
 
 
 async def a_paused_sandbox_stands_still_until_it_is_resumed(subject: Subject) -> None:
-    """It is told as paused, answers nobody, and goes on where it was; doing either twice is fine."""
+    """It is reported as paused, does not answer, and goes on where it was; doing either twice is fine."""
     async with subject.open() as driver:
         if not await _can(driver):
             return

@@ -39,7 +39,7 @@ async def _able(driver: Driver, subject: Subject) -> bool:
 
 
 async def a_directory_of_the_node_is_a_workspace_and_stays(subject: Subject) -> None:
-    """Commands and calls on files work in it, several sandboxes at once; what is in it outlives them."""
+    """Commands and calls on files work in it, several sandboxes in parallel; what is in it outlives them."""
     async with subject.open() as driver:
         if not await _able(driver, subject):
             return

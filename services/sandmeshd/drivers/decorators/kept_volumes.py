@@ -25,7 +25,7 @@ from sandmeshd.storage import StoredFolders
 log = structlog.get_logger()
 
 SECONDS: Final = 30.0
-"""How long a change in a volume that is in use may be on the node alone."""
+"""How long a change in a volume that is in use may be only on the node."""
 
 _UNFINISHED: Final = "~"
 """What ends the name of a copy that is not whole: no volume's name has it."""
@@ -83,7 +83,7 @@ class VolumeKeeper(ForwardingDriver):
         return answer
 
     async def save(self) -> None:
-        """Save every volume of which the node has a copy, if it changed, and remove the copies that nobody uses."""
+        """Save every volume of which the node has a copy, if it changed, and remove unused copies."""
         for volume in await asyncio.to_thread(_copies, self._root):
             await self._save(volume)
 

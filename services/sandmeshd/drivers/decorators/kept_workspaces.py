@@ -64,7 +64,7 @@ class WorkspaceKeeper(ForwardingDriver):
     async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
         """Restore the workspace of a sandbox from a pool, then make its agent refuse every lower fencing token.
 
-        Until the token is in force nobody has used the sandbox, so a request that is repeated restores again.
+        Until the token is in force the sandbox is unused, so a request that is repeated restores again.
         """
         if not request.workspace_key:
             return await self._driver.install_token(request)

@@ -97,7 +97,7 @@ class Dialer:
         await self._looking.acquire()
         looking = asyncio.ensure_future(self._upstream.resolver.addresses(host))
         looking.add_done_callback(self._looked)
-        # A lookup cannot be cancelled: it counts until it is answered, whoever still waits for it.
+        # A lookup cannot be cancelled: it counts until it is answered, even if it is no longer awaited.
         return await asyncio.shield(looking)
 
     def _looked(self, looking: asyncio.Future[list[str]]) -> None:

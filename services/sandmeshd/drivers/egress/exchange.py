@@ -1,4 +1,4 @@
-"""One connection from inside a sandbox: a CONNECT, or one request in absolute form, read strictly and written anew.
+"""One connection from inside a sandbox: a CONNECT, or one request in absolute form, parsed strictly and rewritten.
 
 What a program sends is untrusted. h11 reads it, so nothing that can be read in two ways gets through, and the request
 that leaves is made of what was read: its Host is the target's, whatever the program wrote.
@@ -133,7 +133,7 @@ class Exchange:
             self._termination.secrets.check(target, b"\n".join((request.target, *fields)))
 
     async def _answer(self, status: int, reason: str, text: str = "") -> None:
-        # Most clients show of a refused CONNECT the line alone, so the line says why.
+        # Most clients show only the line of a refused CONNECT, so the line says why.
         phrase = reason.encode("ascii", "replace")[:_PHRASE].decode("ascii")
         if self._tunnelled or self._inside.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             await self._stream.reset()

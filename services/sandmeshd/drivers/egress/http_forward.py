@@ -1,4 +1,4 @@
-"""Carries one plain HTTP request to its host and the answer back, each read and written anew."""
+"""Carries one plain HTTP request to its host and the answer back, each parsed and rewritten."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = frozenset(
         *(b"trailer", b"transfer-encoding", b"upgrade", b"host"),
     }
 )
-"""Headers that are of one connection only, and those that are made anew."""
+"""Headers that are of one connection only, and those that are rewritten."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -119,7 +119,7 @@ def _kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def _framing(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    # Both at once are one way to make two readers disagree: the one that h11 went by is the one that leaves.
+    # Both together are one way to make two readers disagree: the one that h11 went by is the one that leaves.
     if any(name == b"transfer-encoding" for name, _ in headers):
         return [(b"Transfer-Encoding", b"chunked")]
     return [(name, value) for name, value in headers if name == b"content-length"][:1]

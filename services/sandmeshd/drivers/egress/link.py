@@ -1,4 +1,4 @@
-"""The link of one sandbox's egress: dialled by the driver, since agents dial nobody."""
+"""The link of one sandbox's egress: dialled by the driver, since agents do not dial."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EgressLink:
     def _take(self, link: AgentLink, frame: agent_pb2.EgressFrame) -> None:
         if frame.WhichOneof("step") == "opened" and frame.stream not in self._streams:
             if len(self._streams) >= MOST_STREAMS:
-                raise Overrun(f"more than {MOST_STREAMS} connections at once")
+                raise Overrun(f"more than {MOST_STREAMS} simultaneous connections")
             self._begin(link, frame.stream)
         elif frame.stream in self._streams:
             self._streams[frame.stream].take(frame)

@@ -66,7 +66,7 @@ class ThroughProxy:
         """Read where the proxy is.
 
         Raises:
-            InvalidArgument: It is no http:// URL.
+            InvalidArgument: It is not an http:// URL.
         """
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http" or not parts.hostname:
@@ -120,7 +120,7 @@ def outlet_of(settings: EgressSettings) -> Outlet:
     """Return the outlet that the settings describe.
 
     Raises:
-        InvalidArgument: The proxy is no http:// URL.
+        InvalidArgument: The proxy is not an http:// URL.
     """
     url = settings.proxy.get_secret_value() if settings.proxy else ""
     return ThroughProxy(url, settings.no_proxy) if url else Direct()

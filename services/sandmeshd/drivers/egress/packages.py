@@ -54,7 +54,7 @@ def package_variables(indexes: PackageIndexes) -> dict[str, str]:
     if insecure:
         variables["PIP_TRUSTED_HOST"] = " ".join(dict.fromkeys(insecure))
     if _remote(indexes.npm):
-        # Yarn 1 and Yarn 2 and later have names of their own.
+        # Yarn 1 and Yarn 2 and later have different names.
         names = ("NPM_CONFIG_REGISTRY", "YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER")
         variables |= dict.fromkeys(names, _shown(indexes.npm))
     return variables

@@ -17,7 +17,7 @@ class Reach(IntEnum):
     """Public ones: only its domain is granted, or all public hosts are."""
 
     NETWORK = 1
-    """Those of private networks too: its name is granted, and whoever controls its DNS chooses the addresses."""
+    """Those of private networks too: its name is granted, and its DNS chooses the addresses."""
 
     ANY = 2
     """All that stand for one host: the address itself is granted, or the node's configuration names this machine."""

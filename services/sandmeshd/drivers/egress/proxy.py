@@ -1,4 +1,4 @@
-"""The egress of a driver: one proxy for all its sandboxes, each with a policy of its own."""
+"""The egress of a driver: one proxy for all its sandboxes, each with its own policy."""
 
 from __future__ import annotations
 
@@ -199,12 +199,12 @@ class _SandboxEgress:
     async def _serve(self, stream: ProxyStream, reports: Reports) -> None:
         exchange = Exchange(stream, self._dialer, self._termination, self._settings, reports.add)
         if self._open >= self._settings.connections:
-            await exchange.refuse(f"too many connections at once: a sandbox may have {self._settings.connections}")
+            await exchange.refuse(f"too many simultaneous connections: a sandbox may have {self._settings.connections}")
             return
         try:
             owner = self._proxy.acquire(self._sandbox_id, self._open)
         except MeshUnavailable as error:
-            await exchange.refuse(f"too many connections at once: {error.message}")
+            await exchange.refuse(f"too many simultaneous connections: {error.message}")
             return
         self._open += 1
         try:

@@ -21,7 +21,7 @@ Report = Callable[[pb.EgressRefusal], None]
 
 
 class Reports:
-    """One sandbox's refusals: the first at once, what follows within a second counted together."""
+    """One sandbox's refusals: the first immediately, what follows within a second counted together."""
 
     def __init__(self, sandbox_id: str, report: Report) -> None:
         self._sandbox_id = sandbox_id

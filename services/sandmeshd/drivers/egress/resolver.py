@@ -20,13 +20,13 @@ class Resolver(Protocol):
         """Return the addresses of a name, the preferred one first.
 
         Raises:
-            OSError: It has none, or nobody could be asked.
+            OSError: It has none, or no server could be asked.
         """
         ...
 
 
 class SystemResolver:
-    """Asks as every program of this machine does. Its threads are its own: slow answers hold up nobody else's work.
+    """Asks as every program of this machine does. Its threads are its own: slow answers hold up no other work.
 
     They are daemons, which no end of the process waits for.
     """
@@ -38,7 +38,7 @@ class SystemResolver:
         """Return the addresses of a name.
 
         Raises:
-            OSError: It has none, or nobody could be asked.
+            OSError: It has none, or no server could be asked.
         """
         await self._room.acquire()
         loop = asyncio.get_running_loop()
@@ -53,8 +53,8 @@ class SystemResolver:
         except OSError as error:
             found = error
         except UnicodeError:
-            found = OSError("it is no name")
-        # Where the loop has ended nobody waits.
+            found = OSError("it is not a name")
+        # Where the loop has ended there is no waiter.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(self._give, answer, found)
 

@@ -14,7 +14,7 @@ _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.
 _TRUST = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS")
 
 _TRUST_ALSO = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "DENO_CERT")
-"""Named only where a sandbox has a certificate authority of its own, which is in no other list."""
+"""Named only where a sandbox has its own certificate authority, which is in no other list."""
 
 
 def egress_port(grant: pb.NetworkGrant) -> int:

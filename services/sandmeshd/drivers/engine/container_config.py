@@ -54,7 +54,7 @@ def container_config(
     """Return the configuration of a container; with `trusts` the node's CA certificates are mounted.
 
     `shared` are directories of the host that user code may write, by their places; without one for its workspace the
-    sandbox has a volume of its own.
+    sandbox has its own volume.
     """
     limits = _limits(settings, spec.limits)
     return {
@@ -121,7 +121,7 @@ def _files(
     }
     mounts = [_bind(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
     if not settings.profile.runtime:
-        # The engine writes no hosts file for a container without a network of its own.
+        # The engine writes no hosts file for a container without a separate network.
         mounts.append(_bind(str(folder.sockets / HOSTS), "/etc/hosts", read_only=True))
     if disk and WORKSPACE not in shared:
         memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owner}"

@@ -53,7 +53,7 @@ def state_of(state: Mapping[str, Any]) -> State:
 
 
 def killed_within(state: Mapping[str, Any], seconds: float) -> bool:
-    """Return whether a container was killed that lately, as far as known not for its memory."""
+    """Return whether a container was killed that recently, as far as known not for its memory."""
     if state.get("Status") != "exited" or state.get("ExitCode") != KILLED or state.get("OOMKilled"):
         return False
     age = datetime.now(UTC) - datetime.fromisoformat(str(state["FinishedAt"]))
@@ -72,7 +72,7 @@ def observe(folder: Folder, mesh_id: str, state: State | None) -> pb.RuntimeSand
     if record is None:
         if state is None and not folder.root.is_dir():
             return None
-        # Its creator was killed before it wrote the record, or the folder is lost: nobody can use it.
+        # Its creator was killed before it wrote the record, or the folder is lost: it cannot be used.
         record = SpecRecord(pb.RuntimeSandbox(sandbox_id=folder.sandbox_id, mesh_id=mesh_id), 0)
         state = pb.RUNTIME_STATE_ENDED, "nothing is known of it"
     sandbox = record.sandbox
@@ -162,7 +162,7 @@ class EngineDriver(NodeDriver):
     async def _check_mounted(self, plan: Plan, shared: Mapping[str, WorkspaceDir]) -> None:
         """Check that the engine, which takes paths, mounted the directories that were checked."""
         root = ""
-        # Only root can look inside, and not into a kernel of its own.
+        # Only root can look inside, and not into its own kernel.
         if os.geteuid() == 0 and self._profile is DOCKER:
             container = await self._engine.inspect(plan.name)
             root = f"/proc/{container['State']['Pid']}/root" if container else ""

@@ -200,7 +200,7 @@ class Engine:
                     await uninterrupted(container.put_archive(archive.path, archive.tar))
                 await uninterrupted(container.start())
         except (InvalidArgument, InternalError) as error:
-            # The request was accepted before; engines report a process that ends at once as a bad request.
+            # The request was accepted before; engines report a process that ends immediately as a bad request.
             raise SandboxStartFailed(f"{name} could not be started: {error.message}") from None
 
     async def remove(self, name: str, *, frozen: bool = False) -> None:

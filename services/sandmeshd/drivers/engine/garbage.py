@@ -1,4 +1,4 @@
-"""The removal of volumes and networks whose container is gone, whoever removed it: a crashed engine may leave some."""
+"""The removal of volumes and networks whose container is gone, however removed: a crashed engine may leave some."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GarbageCollector:
     """Removes the unused volumes and networks that have some labels."""
 
     def __init__(self, engine: Engine, labels: Sequence[str], events: EventSubscriber, *, networks: bool) -> None:
-        """Collect networks too if `networks`, where each container has one of its own."""
+        """Collect networks too if `networks`, where each container has a separate one."""
         self._engine = engine
         self._labels = labels
         self._events = events

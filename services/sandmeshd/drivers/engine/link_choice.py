@@ -31,7 +31,7 @@ async def choose_link(engine: Engine, settings: DockerSettings) -> AgentAccess:
     if settings.profile.runtime:
         # It has no routing rules, and its sandboxes have no network of the engine's.
         fix = "unset SANDMESH_DOCKER_AGENT_LINK, and run the driver where the engine sees its files"
-        message = f"the {settings.profile.name} driver reaches agents by sockets alone: {fix}"
+        message = f"the {settings.profile.name} driver reaches agents only by sockets: {fix}"
         raise RuntimeUnavailable(message, {"fix": fix})
     first, last = settings.agent_ports
     # Shared by all drivers with this state: an engine may serve many machines.

@@ -44,7 +44,7 @@ class AgentAccess:
         """Describe it for a person."""
         if self.mode == "port":
             return f"at ports {self.first} to {self.last} of {self.address}"
-        return "on networks of their own" if self.mode == "network" else "by sockets"
+        return "on separate networks" if self.mode == "network" else "by sockets"
 
 
 def check_address(value: str) -> str:

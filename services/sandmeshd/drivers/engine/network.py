@@ -17,7 +17,7 @@ from sandmeshd.drivers.node.agent_config import USER_ID
 from sandmeshd.drivers.node.agent_files import TLS
 
 OUR_DIRECTORY = str(PurePosixPath(AGENT_DIRECTORY).parent)
-"""The volume for the agent's files, in a directory of its own that user code cannot enter."""
+"""The volume for the agent's files, in a separate directory that user code cannot enter."""
 
 TRUSTED = "/opt/sandmesh/trusted"
 """The volume for the CA certificates that the node trusts."""
@@ -28,7 +28,7 @@ _TRUST = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
 def with_network(container: Mapping[str, Any], link: AgentAccess, name: str, port: int) -> dict[str, Any]:
     """Return a container's configuration with a network, and without any file of this machine.
 
-    The container is on a network of its own name; or, with a `port`, on the engine's bridge, published at that port.
+    The container is on a network with its name; or, with a `port`, on the engine's bridge, published at that port.
     """
     host = dict(container["HostConfig"])
     options = {"Labels": _owner_labels(container)}

@@ -62,7 +62,7 @@ class NetworkStarter(Starter):
         network: Any = container["NetworkSettings"]["Networks"].get(plan.name) if container else None
         address = str(network["IPAddress"]) if network else ""
         if not address:
-            raise await self._failed(plan, "it has no address: it ended at once")
+            raise await self._failed(plan, "it has no address: it ended immediately")
         return tls_endpoint(address, AGENT_PORT, identity.pin)
 
     async def _wait_for_agent(self, plan: Plan, ended: asyncio.Event) -> None:
@@ -70,7 +70,7 @@ class NetworkStarter(Starter):
             async with asyncio.timeout(self._settings.start_timeout):
                 while not await _answers(plan):
                     if ended.is_set() and not await self._runs(plan, ended):
-                        raise await self._failed(plan, "its agent ended at once")
+                        raise await self._failed(plan, "its agent ended immediately")
                     await asyncio.sleep(POLL_SECONDS * self._events.starting)
         except TimeoutError:
             where = plan.record.sandbox.endpoint.partition("?")[0]

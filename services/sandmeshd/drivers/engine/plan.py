@@ -82,7 +82,7 @@ class Planner:
         self._user_filter = user_filter
 
     async def check_prepared(self, template: Template) -> None:
-        """Check that sandboxes of a template can be created at once.
+        """Check that sandboxes of a template can be created without a build.
 
         Raises:
             CapabilityMissing: The template has a setting that this driver does not support, or the node lacks the

@@ -1,8 +1,8 @@
 """Android in a container (redroid), which an administrator starts on an engine and attaches as a device.
 
 `python -m sandmeshd.drivers.engine.redroid IMAGE` starts one and prints what to run next. It needs binder in this
-machine's kernel. Such a container is privileged, so it is the administrator's and nobody's sandbox: sandboxes reach it
-by adb alone.
+machine's kernel. Such a container is privileged, so it is the administrator's and not a sandbox: sandboxes reach it
+only by adb.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def container_spec(image: str, width: int = 720, height: int = 1280) -> dict[str
         "Labels": {LABEL: "1"},
         "ExposedPorts": {_ADB: {}},
         "HostConfig": {
-            # Android mounts binder's file system and has devices and control groups of its own.
+            # Android mounts binder's file system and has its own devices and control groups.
             "Privileged": True,
             "Memory": _MEMORY,
             "MemorySwap": _MEMORY,
@@ -76,7 +76,7 @@ async def start(engine: Engine, image: str) -> str:
         raise WrongState(message, {"image": image}) from None
     shown = await engine.inspect(name)
     if shown is None:
-        raise WrongState(f"{name} has ended at once", {"image": image})
+        raise WrongState(f"{name} ended immediately", {"image": image})
     return f"127.0.0.1:{shown['NetworkSettings']['Ports'][_ADB][0]['HostPort']}"
 
 

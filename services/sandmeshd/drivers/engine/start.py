@@ -90,7 +90,7 @@ class Starter:
         folder.root.mkdir(mode=0o700)
         plan.record.write(folder)
         folder.sockets.mkdir(exist_ok=True)
-        # Only this user can pass the directories above it; inside it is below a directory of the agent's alone.
+        # Only this user can pass the directories above it; inside it is below a directory of only the agent.
         folder.sockets.chmod(0o700 if os.geteuid() == 0 else 0o777)
         files = agent_files(plan.config)
         for name, data in files.items():
@@ -111,7 +111,7 @@ class Starter:
             async with asyncio.timeout(self._settings.start_timeout):
                 while not (line := _read(ready)).endswith(b"\n"):
                     if ended.is_set() and not await self._runs(plan, ended):
-                        raise await self._failed(plan, "its agent ended at once")
+                        raise await self._failed(plan, "its agent ended immediately")
                     # Not every runtime causes a file event on the host; many starts together poll as often as one.
                     await asyncio.sleep(POLL_SECONDS * self._events.starting)
         except TimeoutError:

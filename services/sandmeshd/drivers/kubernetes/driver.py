@@ -84,7 +84,7 @@ class PodView:
 
 
 def _is_another(pod: Mapping[str, Any], sandbox: pb.RuntimeSandbox) -> bool:
-    """Return whether a pod is not the one that became a sandbox: agent-sandbox makes one anew that somebody deletes."""
+    """Return whether a pod is not the one that became a sandbox: agent-sandbox recreates one that is deleted."""
     address = str(pod["status"].get("podIP") or "")
     return bool(address and sandbox.endpoint) and not sandbox.endpoint.startswith(tls_endpoint(address, AGENT_PORT, ""))
 
@@ -139,7 +139,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
                     asking.create_task(self._ask(sandbox))
 
     async def _ask(self, sandbox: pb.RuntimeSandbox) -> None:
-        """Ask the agent of one that nobody had whether that is so still, and keep a link to it then."""
+        """Ask the agent of an unclaimed one whether it still is, and keep a link to it then."""
         try:
             async with self._asking:
                 self._records.recall(sandbox.sandbox_id, await read_record(sandbox))
@@ -154,7 +154,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         return record is not None and not record.fencing_token and sandbox.state == pb.RUNTIME_STATE_RUNNING
 
     def _keep_link(self, sandbox: pb.RuntimeSandbox) -> None:
-        """Open a link ahead to one that nobody has had yet."""
+        """Open a link ahead to one that was never claimed."""
         if self._is_unused(sandbox):
             self._warm_links.keep(sandbox)
 
@@ -248,7 +248,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         return pb.DeleteSandboxResponse()
 
     async def _delete(self, sandbox_id: str) -> None:
-        # Without its pod a create in progress fails at once and releases the lock.
+        # Without its pod a create in progress fails immediately and releases the lock.
         await self._deleter.delete(object_name(self._mesh_id, sandbox_id))
         async with self._locks.held(sandbox_id):
             if self._view.find(sandbox_id) is not None:
@@ -281,7 +281,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
 
     async def _install(self, sandbox: pb.RuntimeSandbox, record: SpecRecord, renewed: SpecRecord) -> None:
         kept = self._warm_links.take(sandbox.sandbox_id)
-        # The next driver asks the agents of those that nobody had, once nobody else is active.
+        # The next driver asks the agents of unclaimed ones, once no other driver is active.
         sealed = b"" if record.fencing_token or not self._world.lease.is_sure else self._records.seal(renewed)
         async with installing_token(sandbox, renewed.fencing_token, kept.link if kept else None, sealed):
             if not sealed:

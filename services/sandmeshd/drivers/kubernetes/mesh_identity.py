@@ -20,7 +20,7 @@ class MeshIdentity:
 
 
 def passing_identity() -> MeshIdentity:
-    """Make the certificate of one driver's life: what an earlier driver left waiting is made anew."""
+    """Make the certificate of one driver's life: what an earlier driver left waiting is recreated."""
     made = new_identity()
     with tempfile.NamedTemporaryFile() as file:
         file.write(made.pem)

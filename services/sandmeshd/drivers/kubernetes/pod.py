@@ -85,7 +85,7 @@ def pod(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 2,
         "hostname": "sandbox",
-        # Names are resolved by the egress proxy alone.
+        # Names are resolved only by the egress proxy.
         "dnsPolicy": "None",
         "dnsConfig": {"nameservers": ["127.0.0.1"]},
         "securityContext": {
@@ -163,7 +163,7 @@ def _workspace(settings: KubernetesSettings, disk: int) -> dict[str, Any]:
         if settings.storage_class:
             claim["storageClassName"] = settings.storage_class
         return {"ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
-    # A size on a disk is no limit but an eviction, minutes later: a workspace that is limited is in memory.
+    # A size on a disk is not a limit but an eviction, minutes later: a workspace that is limited is in memory.
     if disk or settings.workspace == "memory":
         return {"emptyDir": _memory(disk or settings.scratch_bytes)}
     return {"emptyDir": {}}

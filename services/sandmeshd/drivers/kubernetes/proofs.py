@@ -22,7 +22,7 @@ KERNELS = {"gvisor": "gVisor's", "runsc": "gVisor's", "kata": "a virtual machine
 
 @dataclass(frozen=True)
 class Proofs:
-    """What holds on a cluster, and by whose word; None: nobody says it does."""
+    """What holds on a cluster, and who says so; None: no one does."""
 
     network_policy: CanaryResult | None = None
     single_process_oom: CanaryResult | None = None

@@ -1,7 +1,7 @@
 """How agents are reached: at their pods' addresses, or through the API server, by sockets of this machine.
 
 A socket is one sandbox's. Each connection to it is one WebSocket to the API server, which carries the bytes as they
-are: TLS ends at the agent, whose certificate is pinned, so that nobody between can read along or answer for it.
+are: TLS ends at the agent, whose certificate is pinned, so that an attacker can neither read along nor answer for it.
 """
 
 from __future__ import annotations

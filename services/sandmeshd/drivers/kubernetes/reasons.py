@@ -35,7 +35,7 @@ class PodWait:
 
 
 def status_of(pod: Pod) -> Mapping[str, Any]:
-    """Return a pod's status, empty if nobody has reported any."""
+    """Return a pod's status, empty if none was reported."""
     status: Mapping[str, Any] | None = pod.get("status")
     return status or {}
 

@@ -45,7 +45,7 @@ class Seal:
 
     @classmethod
     def new(cls) -> Seal:
-        """Return one with a key of its own."""
+        """Return one with a new key."""
         return cls(AESGCM.generate_key(256))
 
     @classmethod
@@ -58,7 +58,7 @@ class Seal:
         return cls(b64decode(text, validate=True))
 
     def text(self) -> str:
-        """Return it as a text, for the Secret alone."""
+        """Return it as a text, only for the Secret."""
         return b64encode(self._key).decode()
 
     def close(self, data: bytes) -> bytes:

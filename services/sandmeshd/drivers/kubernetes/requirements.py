@@ -29,9 +29,9 @@ def enforceable(version: tuple[int, int], workspace: str, proofs: Proofs = NOTHI
     limits["file"] = "rlimit"
     if proofs.user_namespaces is not None:
         # Elsewhere the kernel counts a uid's processes over all pods of a machine.
-        limits["pids"] = f"rlimit in a user namespace of its own ({proofs.user_namespaces.value})"
+        limits["pids"] = f"rlimit in a separate user namespace ({proofs.user_namespaces.value})"
     if workspace == "volume":
-        return {**limits, "disk": "a volume of its own"}
+        return {**limits, "disk": "a separate volume"}
     # Older kubelets take a size for a wish: the volume is as large as the memory.
     return {**limits, "disk": "a volume in memory"} if version >= MEMORY_VOLUMES else limits
 

@@ -19,7 +19,7 @@ from sandmeshd.drivers.kubernetes.reasons import gone_detail
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 SHORTEST_WATCH, LONGEST_WATCH = 290, 600
-"""Seconds after which the server is to end a watch; drivers choose them at random, not to return all at once."""
+"""Seconds after which the server is to end a watch; drivers choose them at random, not to return all together."""
 
 log = structlog.get_logger()
 
@@ -128,7 +128,7 @@ class PodWatcher(Watched):
     async def _receive(self) -> None:
         if not self._version:
             await self.list()
-        # Chosen at random, so that not all drivers return at once.
+        # Chosen at random, so that not all drivers return together.
         seconds = random.randint(SHORTEST_WATCH, LONGEST_WATCH)  # noqa: S311 - no secret
         async for event in self._cluster.watch(self._path, self._selector, self._version, seconds):
             pod = event["object"]

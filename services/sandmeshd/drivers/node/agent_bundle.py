@@ -1,4 +1,4 @@
-"""The agent's code in a folder of its own: copies of what it imports from the mesh's environment, and nothing else."""
+"""The agent's code in a separate folder: copies of what it imports from the mesh's environment, and nothing else."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _metadata() -> Iterator[tuple[Path, str]]:
 
 
 def _folder(package: str) -> Path:
-    # A namespace package such as google._upb has no file of its own.
+    # A namespace package such as google._upb has no file.
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise _missing(package)

@@ -62,7 +62,7 @@ NO_BROWSER_SANDBOX = "off: it takes namespaces, which the system call filter all
 
 
 def new_sandbox(request: pb.CreateSandboxRequest, endpoint: str, enforced: Mapping[str, str]) -> pb.RuntimeSandbox:
-    """Return a sandbox that is to be started, with a token of its own for its agent."""
+    """Return a sandbox that is to be started, with a new token for its agent."""
     now = Timestamp()
     now.GetCurrentTime()
     return pb.RuntimeSandbox(

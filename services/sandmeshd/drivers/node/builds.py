@@ -1,4 +1,4 @@
-"""Directories that are built once for all processes: complete or not there, whoever is killed when."""
+"""Directories that are built once for all processes: complete or not there, whenever a builder is killed."""
 
 from __future__ import annotations
 

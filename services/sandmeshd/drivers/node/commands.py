@@ -79,7 +79,7 @@ async def running(
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> AsyncGenerator[RunningCommand]:
-    """Run a program in a session of its own; when the block ends while it runs, its process group is ended."""
+    """Run a program in a new session; when the block ends while it runs, its process group is ended."""
     with _started(arguments, cwd, env, pass_fds) as process:
         command = RunningCommand(process)
         try:

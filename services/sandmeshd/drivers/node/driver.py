@@ -118,7 +118,7 @@ class NodeDriver(FixedGrants, ABC):
         return pb.DeleteSandboxResponse()
 
     async def _delete(self, folder: Folder) -> None:
-        # Without its processes a create in progress fails at once and releases the lock.
+        # Without its processes a create in progress fails immediately and releases the lock.
         await self._end(folder)
         async with self._locks.held(folder.sandbox_id):
             if folder.is_there():

@@ -68,7 +68,7 @@ class Sandboxed:
                 async with asyncio.timeout(pause):
                     await readable(monitor)
                     return
-            # Where many end at once, looking after each takes the processor time that their ends need.
+            # Where many end together, looking after each takes the processor time that their ends need.
             pause = min(2 * pause, SLOWEST_POLL_SECONDS)
 
     def kill(self) -> None:
@@ -113,7 +113,7 @@ def _monitor(pid: int) -> tuple[int | None, bool]:
         pidfd = os.pidfd_open(parent)
     except (FileNotFoundError, ProcessLookupError, ValueError, OSError):
         return None, False
-    # Without its monitor PID 1 belongs to the machine's init, or to whoever takes its place.
+    # Without its monitor PID 1 belongs to the machine's init, or to what takes its place.
     name = _name_of_monitor(parent, pid)
     if name:
         return pidfd, name == ZYGOTE

@@ -169,7 +169,7 @@ class MeshFolders:
             InvalidArgument: The id is not made of 1 to 128 letters, digits, `_`, `.` and `-`.
         """
         if not _ID.fullmatch(sandbox_id):
-            message = f"{sandbox_id!r} is no sandbox id: 1 to 128 letters, digits, _, . and -, the first no sign"
+            message = f"{sandbox_id!r} is not a sandbox id: 1 to 128 letters, digits, _, . and -, no sign first"
             raise InvalidArgument(message, {"field": "sandbox_id"})
         # A socket's path holds 107 bytes: the id itself may be too long.
         short = hashlib.sha256(sandbox_id.encode()).hexdigest()[:10]
@@ -215,7 +215,7 @@ class SpecRecord:
         """Write it in place of what was there, in one step."""
         # Not in protobuf's own JSON, and added to the file rather than put in its place: a claim waits for this.
         values = {"sandbox": b64encode(self.sandbox.SerializeToString()).decode(), "fencing_token": self.fencing_token}
-        # What was cut off before it, on a full disk, stays a line of its own.
+        # What was cut off before it, on a full disk, stays a separate line.
         line = memoryview(f"\n{json.dumps(values)}\n".encode())
         descriptor = os.open(folder.spec, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:

@@ -34,7 +34,7 @@ NESTING = (
     *("mount", "umount", "umount2", "mount_setattr", "move_mount", "open_tree", "open_tree_attr"),
     *("fsopen", "fsmount", "fsconfig", "fspick", "statmount", "listmount", "unshare", "setns", "sethostname"),
 )
-"""Denied to user code alone."""
+"""Denied only to user code."""
 
 NEWER = {
     "mount_setattr": 442,

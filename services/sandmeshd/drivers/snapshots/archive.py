@@ -157,7 +157,7 @@ class SnapshotArchive:
 
     def _path(self, snapshot_id: str) -> Path:
         if not _ID.fullmatch(snapshot_id):
-            message = f"{snapshot_id!r} is no snapshot id: 1 to 128 letters, digits, _, . and -, the first no sign"
+            message = f"{snapshot_id!r} is not a snapshot id: 1 to 128 letters, digits, _, . and -, no sign first"
             raise InvalidArgument(message, {"field": "snapshot_id"})
         return self._folder / snapshot_id
 

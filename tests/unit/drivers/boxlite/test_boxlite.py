@@ -136,7 +136,7 @@ def test_a_layout_is_made_again_when_its_archive_changed_and_only_then(tmp_path:
 @pytest.mark.parametrize("data", [b"", b"no archive", tarball({"manifest.json": b"[]"}), tarball({"other": b""})])
 def test_an_archive_that_is_no_image_leaves_nothing_and_says_what_to_do(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "base.tar").write_bytes(data)
-    with pytest.raises(TemplateBuildFailed, match="is no image of docker save"):
+    with pytest.raises(TemplateBuildFailed, match="is not an image of docker save"):
         layout_of(tmp_path, "base")
     assert [path.name for path in tmp_path.iterdir()] == ["base.tar"]
 

@@ -605,13 +605,13 @@ class AgentConfig(_message.Message):
     mcp_config: _builtins.bytes
     """MCP servers that the template has: a JSON object with `mcpServers`, empty for none."""
     user_id: _builtins.int
-    """The uid and gid of user code where a container keeps it apart from the agent by uid; 0: namespaces of its own do.
+    """The uid and gid of user code where a container keeps it apart from the agent by uid; 0: separate namespaces do.
     Its processes are then counted by the runtime and max_processes is not used: a uid's are shared by all containers.
     """
     home: _builtins.str
     """User code's home, which a snapshot has beside the workspace; empty: none."""
     tls_file: _builtins.str
-    """A file with the certificate and the private key that it shows to whoever connects, as PEM. It removes the file."""
+    """A file with the certificate and the private key that it shows to its clients, as PEM. It removes the file."""
     trusted_certificates: _builtins.bytes
     """Certificates in PEM that programs inside are to trust, besides the system's."""
     certificates_file: _builtins.str
@@ -619,7 +619,7 @@ class AgentConfig(_message.Message):
     record: _builtins.bytes
     """The driver's record of the sandbox, sealed, which the agent keeps where a driver has no place for it: see ReadRecord."""
     tls_identity: _builtins.bytes
-    """What it shows to whoever connects, instead of `tls_file`: certificate and private key as PEM."""
+    """What it shows to its clients, instead of `tls_file`: certificate and private key as PEM."""
     image_changes: _builtins.str
     """Where what was changed of the image that is its root is, which a snapshot has instead of the home; empty: its root is
     not an image.
@@ -789,7 +789,7 @@ Global___BirthResponse: _TypeAlias = BirthResponse  # noqa: Y015
 
 @_typing.final
 class OwnTool(_message.Message):
-    """OwnTool is a Python function that runs as a tool, in a kernel of its own beside the default one."""
+    """OwnTool is a Python function that runs as a tool, in a separate kernel beside the default one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

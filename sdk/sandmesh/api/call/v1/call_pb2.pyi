@@ -45,7 +45,7 @@ class _OverflowEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Overflow.Val
     """The oldest events go, and a Dropped event stands where they were."""
 
 class Overflow(_Overflow, metaclass=_OverflowEnumTypeWrapper):
-    """Overflow says what happens when the log of a call holds a full window that nobody acknowledged."""
+    """Overflow says what happens when the log of a call holds a full window that is not acknowledged."""
 
 OVERFLOW_UNSPECIFIED: Overflow.ValueType  # 0
 """BLOCK."""
@@ -152,7 +152,7 @@ class CallStart(_message.Message):
     fencing_token: _builtins.int
     """The lease's token. 0: the gateway gives the one of the caller's session after the ownership check."""
     overflow: Global___Overflow.ValueType
-    """What happens to output that nobody reads."""
+    """What happens to unread output."""
     window_bytes: _builtins.int
     """How many unacknowledged bytes of events may be under way. 0: 1 MiB. Held to 64 KiB .. 64 MiB."""
     output_limit_bytes: _builtins.int
@@ -797,7 +797,7 @@ class MultiplexRequest(_message.Message):
     FRAMES_FIELD_NUMBER: _builtins.int
     TAKES_MORE_FIELD_NUMBER: _builtins.int
     takes_more: _builtins.bool
-    """Whether responses from here on may have `more`, so that many calls at once cost less."""
+    """Whether responses from here on may have `more`, so that many simultaneous calls cost less."""
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallFrame]:
         """In order for each call. None at all asks whether the connection lives: an empty response answers."""
@@ -854,7 +854,7 @@ class SocketHello(_message.Message):
 
     Beside a gateway's unix socket PATH lies PATH.calls. On it each message is preceded by its length in four bytes, most
     significant first. The client sends a SocketHello and then MultiplexRequests, the gateway MultiplexResponses. One whose
-    batch has an `error` and no call_id refuses the client, and the connection ends. It is there for speed alone: every
+    batch has an `error` and no call_id refuses the client, and the connection ends. It exists only for speed: every
     client may use Multiplex instead, and must where the file is missing.
     """
 
@@ -920,13 +920,13 @@ class SocketAsk(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     id: _builtins.int
-    """Chosen by the client, above 0, one of its own for each RPC of a connection."""
+    """Chosen by the client, above 0, a different one for each RPC of a connection."""
     method: _builtins.str
     """The RPC as gRPC names it: /package.Service/Method."""
     request: _builtins.bytes
     """The request, serialized."""
     cancel: _builtins.bool
-    """Nobody waits any more for the answer to the RPC with this id; it is ended, and no answer comes."""
+    """The answer to the RPC with this id is no longer awaited; it is ended, and no answer comes."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long an answer is waited for; unset: without end."""

@@ -294,7 +294,7 @@ class TemplateInfo(_message.Message):
     name: _builtins.str
     """Its name."""
     prepared: _builtins.bool
-    """Whether a create can start at once."""
+    """Whether a create can start without waiting."""
     generation: _builtins.str
     """Changes when what the template is made of changes."""
     description: _builtins.str

@@ -126,7 +126,7 @@ class DriverServiceServicer(object):
 
     def PrepareTemplate(self, request, context):
         """PrepareTemplate builds or fetches what the template is made of and reports progress.
-        It MUST be safe to run from several processes at once, MUST leave nothing incomplete, and is never part of a create.
+        It MUST be safe to run from several processes simultaneously, MUST leave nothing incomplete, and is never part of a create.
         Ends with: TEMPLATE_NOT_FOUND, TEMPLATE_BUILD_FAILED, RUNTIME_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -44,7 +44,7 @@ class DriverServiceStub:
     """
     PrepareTemplate: _grpc.UnaryStreamMultiCallable[_driver_pb2.PrepareTemplateRequest, _driver_pb2.PrepareTemplateResponse]
     """PrepareTemplate builds or fetches what the template is made of and reports progress.
-    It MUST be safe to run from several processes at once, MUST leave nothing incomplete, and is never part of a create.
+    It MUST be safe to run from several processes simultaneously, MUST leave nothing incomplete, and is never part of a create.
     Ends with: TEMPLATE_NOT_FOUND, TEMPLATE_BUILD_FAILED, RUNTIME_UNAVAILABLE.
     """
     CreateSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.CreateSandboxRequest, _driver_pb2.CreateSandboxResponse]
@@ -111,7 +111,7 @@ class DriverServiceAsyncStub(DriverServiceStub):
     """
     PrepareTemplate: _aio.UnaryStreamMultiCallable[_driver_pb2.PrepareTemplateRequest, _driver_pb2.PrepareTemplateResponse]  # type: ignore[assignment]
     """PrepareTemplate builds or fetches what the template is made of and reports progress.
-    It MUST be safe to run from several processes at once, MUST leave nothing incomplete, and is never part of a create.
+    It MUST be safe to run from several processes simultaneously, MUST leave nothing incomplete, and is never part of a create.
     Ends with: TEMPLATE_NOT_FOUND, TEMPLATE_BUILD_FAILED, RUNTIME_UNAVAILABLE.
     """
     CreateSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.CreateSandboxRequest, _driver_pb2.CreateSandboxResponse]  # type: ignore[assignment]
@@ -187,7 +187,7 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_driver_pb2.PrepareTemplateResponse], _abc.AsyncIterator[_driver_pb2.PrepareTemplateResponse]]:
         """PrepareTemplate builds or fetches what the template is made of and reports progress.
-        It MUST be safe to run from several processes at once, MUST leave nothing incomplete, and is never part of a create.
+        It MUST be safe to run from several processes simultaneously, MUST leave nothing incomplete, and is never part of a create.
         Ends with: TEMPLATE_NOT_FOUND, TEMPLATE_BUILD_FAILED, RUNTIME_UNAVAILABLE.
         """
 

@@ -4,7 +4,7 @@ isort:skip_file
 Ports of sandboxes at URLs of the gateway, and the browser's DevTools protocol.
 
 A URL has a token that the gateway signed. It is good until it expires, is revoked, the sandbox ends, or the mesh's token
-that it was made with is revoked or expires; the sandbox's agent keeps which are. Whoever has the URL may use it: no
+that it was made with is revoked or expires; the sandbox's agent keeps which are. Anyone with the URL can use it: no
 other token is asked for.
 """
 
@@ -36,7 +36,7 @@ class _ExposureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Exposure
     """A port of the sandbox's loopback."""
     EXPOSURE_KIND_DEVTOOLS: _ExposureKind.ValueType  # 1
     """The DevTools protocol of the sandbox's browser, which starts when it is first asked for. Its port is on the
-    sandbox's loopback alone. A WebSocket at the URL itself is that of the browser; /json/version and /json/list
+    sandbox's loopback only. A WebSocket at the URL itself is that of the browser; /json/version and /json/list
     name WebSockets as the client reaches them.
     """
     EXPOSURE_KIND_DESKTOP: _ExposureKind.ValueType  # 2
@@ -59,7 +59,7 @@ EXPOSURE_KIND_UNSPECIFIED: ExposureKind.ValueType  # 0
 """A port of the sandbox's loopback."""
 EXPOSURE_KIND_DEVTOOLS: ExposureKind.ValueType  # 1
 """The DevTools protocol of the sandbox's browser, which starts when it is first asked for. Its port is on the
-sandbox's loopback alone. A WebSocket at the URL itself is that of the browser; /json/version and /json/list
+sandbox's loopback only. A WebSocket at the URL itself is that of the browser; /json/version and /json/list
 name WebSockets as the client reaches them.
 """
 EXPOSURE_KIND_DESKTOP: ExposureKind.ValueType  # 2

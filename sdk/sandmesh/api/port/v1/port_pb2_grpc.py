@@ -68,7 +68,7 @@ class PortServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListExposedPorts(self, request, context):
-        """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: whoever may only look gets
+        """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: a caller that may only look gets
         nothing that may be used. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

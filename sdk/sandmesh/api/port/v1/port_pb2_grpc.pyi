@@ -4,7 +4,7 @@ isort:skip_file
 Ports of sandboxes at URLs of the gateway, and the browser's DevTools protocol.
 
 A URL has a token that the gateway signed. It is good until it expires, is revoked, the sandbox ends, or the mesh's token
-that it was made with is revoked or expires; the sandbox's agent keeps which are. Whoever has the URL may use it: no
+that it was made with is revoked or expires; the sandbox's agent keeps which are. Anyone with the URL can use it: no
 other token is asked for.
 """
 
@@ -46,7 +46,7 @@ class PortServiceStub:
     QUOTA_EXCEEDED (the sandbox's owners have as many URLs as they may).
     """
     ListExposedPorts: _grpc.UnaryUnaryMultiCallable[_port_pb2.ListExposedPortsRequest, _port_pb2.ListExposedPortsResponse]
-    """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: whoever may only look gets
+    """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: a caller that may only look gets
     nothing that may be used. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST.
     """
     RevokePort: _grpc.UnaryUnaryMultiCallable[_port_pb2.RevokePortRequest, _port_pb2.RevokePortResponse]
@@ -67,7 +67,7 @@ class PortServiceAsyncStub(PortServiceStub):
     QUOTA_EXCEEDED (the sandbox's owners have as many URLs as they may).
     """
     ListExposedPorts: _aio.UnaryUnaryMultiCallable[_port_pb2.ListExposedPortsRequest, _port_pb2.ListExposedPortsResponse]  # type: ignore[assignment]
-    """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: whoever may only look gets
+    """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: a caller that may only look gets
     nothing that may be used. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST.
     """
     RevokePort: _aio.UnaryUnaryMultiCallable[_port_pb2.RevokePortRequest, _port_pb2.RevokePortResponse]  # type: ignore[assignment]
@@ -97,7 +97,7 @@ class PortServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _port_pb2.ListExposedPortsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_port_pb2.ListExposedPortsResponse, _abc.Awaitable[_port_pb2.ListExposedPortsResponse]]:
-        """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: whoever may only look gets
+        """ListExposedPorts lists what is exposed, with the URLs that were made with the caller's token: a caller that may only look gets
         nothing that may be used. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST.
         """
 

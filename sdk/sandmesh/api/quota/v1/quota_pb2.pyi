@@ -33,9 +33,9 @@ class QuotaLimits(_message.Message):
     EXPOSED_PORTS_FIELD_NUMBER: _builtins.int
     CALLS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
     sandboxes: _builtins.int
-    """Sandboxes at once, those that start or are being deleted included."""
+    """Simultaneous sandboxes, those that start or are being deleted included."""
     memory_bytes: _builtins.int
-    """The memory limits of these sandboxes together, in bytes. Sandboxes without a limit of their own are refused."""
+    """The memory limits of these sandboxes together, in bytes. Sandboxes without a limit are refused."""
     cpu_millis: _builtins.int
     """Their limits of processor time together, in thousandths of a core. Sandboxes without one are refused."""
     creates_per_minute: _builtins.int

@@ -261,7 +261,7 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ChangeNetwork(self, request, context):
-        """ChangeNetwork changes what a running sandbox may reach, at once and as a whole: new connections follow the new grant, and
+        """ChangeNetwork changes what a running sandbox may reach, immediately and as a whole: new connections follow the new grant, and
         open ones that it does not allow MUST be ended. It survives the driver. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
         RUNTIME_UNAVAILABLE, CAPABILITY_MISSING (the sandbox was made without a network), WRONG_STATE (others change it: retry).
         """
@@ -336,7 +336,7 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SweepMesh(self, request, context):
-        """SweepMesh compares records and runtimes in full, at once and without a grace time, and repairs the differences, or only
+        """SweepMesh compares records and runtimes in full, immediately and without a grace time, and repairs the differences, or only
         reports them. Ends with: STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -117,7 +117,7 @@ class SlotSpec(_message.Message):
 
     @_builtins.property
     def batch(self) -> _sandbox_pb2.Batch:
-        """Set for one of many, which nobody waits for in person."""
+        """Set for one of many that no user waits for."""
 
     def __init__(
         self,

@@ -206,7 +206,7 @@ class TemplateDefinition(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDefinition]:
-        """Tools of its own."""
+        """Its own tools."""
 
     @_builtins.property
     def system(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -226,7 +226,7 @@ class TemplateDefinition(_message.Message):
 
     @_builtins.property
     def scratch(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Directories at the root, as "/app", where its sandboxes have file systems in memory of their own, empty and user
+        """Directories at the root, as "/app", where each of its sandboxes has its own file system in memory, empty and user
         code's, besides the shipped template's. They are in no snapshot.
         """
 

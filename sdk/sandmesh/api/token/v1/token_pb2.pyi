@@ -38,12 +38,12 @@ class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType
     ends nothing.
     """
     SCOPE_SANDBOX: _Scope.ValueType  # 4
-    """One sandbox alone: every method that names a sandbox and is open to users, for that one. It makes and lists nothing
+    """Only one sandbox: every method that names a sandbox and is open to users, for that one. It makes and lists nothing
     else, and ends with the sandbox.
     """
     SCOPE_PROJECT_ADMIN: _Scope.ValueType  # 5
     """Everything of one project: its users' sessions, sandboxes, snapshots and secrets, its usage, quotas and audit, and its
-    users' tokens. It sets no quotas, and assigns nobody to a project.
+    users' tokens. It sets no quotas, and assigns no users to projects.
     """
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
@@ -60,12 +60,12 @@ SCOPE_READ_ONLY: Scope.ValueType  # 3
 ends nothing.
 """
 SCOPE_SANDBOX: Scope.ValueType  # 4
-"""One sandbox alone: every method that names a sandbox and is open to users, for that one. It makes and lists nothing
+"""Only one sandbox: every method that names a sandbox and is open to users, for that one. It makes and lists nothing
 else, and ends with the sandbox.
 """
 SCOPE_PROJECT_ADMIN: Scope.ValueType  # 5
 """Everything of one project: its users' sessions, sandboxes, snapshots and secrets, its usage, quotas and audit, and its
-users' tokens. It sets no quotas, and assigns nobody to a project.
+users' tokens. It sets no quotas, and assigns no users to projects.
 """
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
@@ -185,7 +185,7 @@ class CreateTokenRequest(_message.Message):
     """The user that it stands for: set where the scope is USER, never where it is ADMIN, PROJECT_ADMIN or SANDBOX."""
     private_network: _builtins.bool
     """Whether grants may name hosts of private networks, and addresses that are not public: for the scopes USER and
-    PROJECT_ADMIN, whose sandboxes reach public addresses alone without it. The scope ADMIN may in any case; a token of the
+    PROJECT_ADMIN, whose sandboxes reach only public addresses without it. The scope ADMIN may in any case; a token of the
     scope PROJECT_ADMIN gives to others what it has.
     """
     form: Global___Form.ValueType

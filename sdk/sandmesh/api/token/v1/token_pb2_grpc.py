@@ -89,7 +89,7 @@ class TokenServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """RevokeToken ends a token: gateways refuse new RPCs with it at once, and within about a second end the streams
+        """RevokeToken ends a token: gateways refuse new RPCs with it immediately, and within about a second end the streams
         that were opened with it. Calls that run go on detached. Ends with: TOKEN_NOT_FOUND, PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

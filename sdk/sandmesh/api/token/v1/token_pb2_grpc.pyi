@@ -42,7 +42,7 @@ class TokenServiceStub:
     ListTokens: _grpc.UnaryUnaryMultiCallable[_token_pb2.ListTokensRequest, _token_pb2.ListTokensResponse]
     """ListTokens lists tokens. Ends with: PERMISSION_DENIED."""
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_token_pb2.RevokeTokenRequest, _token_pb2.RevokeTokenResponse]
-    """RevokeToken ends a token: gateways refuse new RPCs with it at once, and within about a second end the streams
+    """RevokeToken ends a token: gateways refuse new RPCs with it immediately, and within about a second end the streams
     that were opened with it. Calls that run go on detached. Ends with: TOKEN_NOT_FOUND, PERMISSION_DENIED.
     """
     GetPrincipal: _grpc.UnaryUnaryMultiCallable[_token_pb2.GetPrincipalRequest, _token_pb2.GetPrincipalResponse]
@@ -70,7 +70,7 @@ class TokenServiceAsyncStub(TokenServiceStub):
     ListTokens: _aio.UnaryUnaryMultiCallable[_token_pb2.ListTokensRequest, _token_pb2.ListTokensResponse]  # type: ignore[assignment]
     """ListTokens lists tokens. Ends with: PERMISSION_DENIED."""
     RevokeToken: _aio.UnaryUnaryMultiCallable[_token_pb2.RevokeTokenRequest, _token_pb2.RevokeTokenResponse]  # type: ignore[assignment]
-    """RevokeToken ends a token: gateways refuse new RPCs with it at once, and within about a second end the streams
+    """RevokeToken ends a token: gateways refuse new RPCs with it immediately, and within about a second end the streams
     that were opened with it. Calls that run go on detached. Ends with: TOKEN_NOT_FOUND, PERMISSION_DENIED.
     """
     GetPrincipal: _aio.UnaryUnaryMultiCallable[_token_pb2.GetPrincipalRequest, _token_pb2.GetPrincipalResponse]  # type: ignore[assignment]
@@ -113,7 +113,7 @@ class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _token_pb2.RevokeTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_token_pb2.RevokeTokenResponse, _abc.Awaitable[_token_pb2.RevokeTokenResponse]]:
-        """RevokeToken ends a token: gateways refuse new RPCs with it at once, and within about a second end the streams
+        """RevokeToken ends a token: gateways refuse new RPCs with it immediately, and within about a second end the streams
         that were opened with it. Calls that run go on detached. Ends with: TOKEN_NOT_FOUND, PERMISSION_DENIED.
         """
 

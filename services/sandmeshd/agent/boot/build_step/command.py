@@ -1,4 +1,4 @@
-"""A command of a build: run in namespaces of its own as the image's user, with what root in an image may do."""
+"""A command of a build: run in new namespaces as the image's user, with what root in an image may do."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class ImageEntry:
 def become(account: Account) -> None:
     """Turn the agent into the account, closed to what else runs as it.
 
-    Its rights over others' files and processes are in force where the account has them; else for snapshots alone.
+    Its rights over others' files and processes are in force where the account has them; else only for snapshots.
     """
     syscalls.bound_capabilities(_KEPT)
     syscalls.keep_capabilities()

@@ -47,7 +47,7 @@ def enter(root: dict[str, Any], images: list[list[int]], sources: list[tuple[int
 def _enter_root(root: dict[str, Any], images: list[list[int]], sources: list[tuple[int, str]]) -> list[tuple[int, str]]:
     """Mount the image's layers and enter them; return what is to be attached there, with where.
 
-    The layers of other images are mounted, too, read-only, where the agent alone sees them.
+    The layers of other images are mounted, too, read-only, where only the agent sees them.
     """
     syscalls.mount("tmpfs", STAGING, "tmpfs", _SHUT, "mode=0700,size=1m")
     os.chdir(STAGING)
@@ -137,7 +137,7 @@ def _memory(mode: str, size: int) -> int:
 
 
 def _furnish(root: dict[str, Any]) -> None:
-    """Write what images lack of /etc, and open what their programs expect of a network of their own."""
+    """Write what images lack of /etc, and open what their programs expect of a separate network."""
     for place in ("/etc", root["working_directory"]):
         os.makedirs(place, 0o755, exist_ok=True)  # noqa: PTH103
     for name, text in root["etc"].items():

@@ -63,7 +63,7 @@ class Starter:
             os._exit(1)
 
     def _libraries_pipes(self, fds: list[int]) -> list[int]:
-        """Return libraries' pipes: after a fork libuv closes the numbers of its own, whatever they are by then."""
+        """Return libraries' pipes: after a fork libuv closes the numbers that it knows, whatever they are by then."""
         found: list[int] = []
         for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow here
             # The list has its own descriptor, which is closed by now.

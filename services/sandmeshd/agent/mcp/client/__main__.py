@@ -1,6 +1,6 @@
 """`python -I -S __main__.py PATH...`: the MCP client process.
 
-Its modules are found in the PATHs alone, the agent at descriptors 0 and 1.
+Its modules are found only in the PATHs, the agent at descriptors 0 and 1.
 """
 
 from __future__ import annotations

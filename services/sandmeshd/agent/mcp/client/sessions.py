@@ -16,7 +16,7 @@ _PIPES: Final = 2
 
 
 class PassedPipes:
-    """The pipes of servers, which arrive by session on a socket of their own before the session is opened."""
+    """The pipes of servers, which arrive by session on a separate socket before the session is opened."""
 
     def __init__(self, passed: socket.socket) -> None:
         self._socket = passed

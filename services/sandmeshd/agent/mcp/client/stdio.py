@@ -125,7 +125,7 @@ async def _lines(reader: asyncio.StreamReader, invalid_output: InvalidOutput) ->
             return
         yield line
         if number % _TURN == 0:
-            # Lines that are there already let nobody else have a turn.
+            # Lines that are there already would leave no turn to other tasks.
             await asyncio.sleep(0)
 
 

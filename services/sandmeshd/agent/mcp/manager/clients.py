@@ -69,7 +69,7 @@ class McpClients:
             client.send({"server": server, "method": method, "params": params}, needed=False)
 
     def request(self, server: str, key: tuple[int, int], message: tuple[str, object], reply: Reply) -> None:
-        """Pass on a request of a server, its method and params; `reply` is called once, perhaps at once."""
+        """Pass on a request of a server, its method and params; `reply` is called once, perhaps before this returns."""
         method, params = message
         capability = _NEEDED.get(method, "")
         client = next((one for one in reversed(self._clients) if capability in one.capabilities), None)
@@ -104,5 +104,5 @@ class McpClients:
 
 
 def refusal(code: int, message: str) -> bytes:
-    """Return the reply to a request that nobody handles."""
+    """Return the reply to a request without a handler."""
     return json.dumps({"error": {"code": code, "message": message}}).encode()

@@ -25,7 +25,7 @@ async def send_request(server: Server, method: str, params: bytes) -> dict[str, 
     """Send a request to a server, which is started where it does not run, and return its result.
 
     Raises:
-        Refused: The server refuses it, ends, or sends what is no result.
+        Refused: The server refuses it, ends, or sends what is not a result.
         ToolFailure: It does not start.
     """
     run = await server.ready()

@@ -125,7 +125,7 @@ class Server:
     def _started(self, task: asyncio.Task[ServerRun]) -> None:
         self._starting = None
         if not task.cancelled():
-            # Mark it as retrieved: nobody may have waited.
+            # Mark it as retrieved: it may not have been awaited.
             task.exception()
 
     async def _start(self) -> ServerRun:

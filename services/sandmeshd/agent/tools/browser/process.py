@@ -25,7 +25,7 @@ PROGRAM: Final = str(Path(__file__).parents[2] / "userland" / "browser" / "__mai
 _START_SECONDS: Final = 60.0
 _MAX_MESSAGE: Final = 8 << 20
 _ENDED: Final = (
-    "The program that drives the browser ended during this call. The next call starts both anew, without the open "
+    "The program that drives the browser ended during this call. The next call restarts both, without the open "
     "tabs, and with cookies and storage."
 )
 

@@ -106,7 +106,7 @@ _SETTLE: Final = "settle_profile"
 _SETTLE_SECONDS: Final = 20.0
 _WARM_UP: Final = "warm_up"
 _WARM_AFTER_SECONDS: Final = 0.5
-"""So that a pool's refill does not compete with the first calls of whoever was handed its sandbox."""
+"""So that a pool's refill does not compete with the first calls after a claim."""
 _STOPPED: Final = "The call was stopped; what it had begun in the browser may still complete."
 
 

@@ -221,7 +221,7 @@ async def _outcome(handler: Handler, request: Tool, call: RunningCall) -> Outcom
 
 
 def _has_terminals() -> bool:
-    """Return whether programs can have a terminal of their own: Linux says of this process that it has none."""
+    """Return whether programs can have terminals: Linux says of this process that it has none."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError as error:

@@ -1,7 +1,7 @@
 """Typing of text in any script.
 
 xdotool maps a character that the layout lacks to a key for a moment, and programs that read the key later see another
-mapping, so that characters are lost. Here each such character gets a spare key of its own, which stays.
+mapping, so that characters are lost. Here each such character gets its own spare key, which stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DELAY: Final = "12"
 _LONGEST_STEP: Final = 24
 """So many characters are typed by one program: what a person waits for who takes over meanwhile."""
 _SETTLE_SECONDS: Final = "0.3"
-"""Between two batches: what was typed must have been read before its keys are mapped anew."""
+"""Between two batches: what was typed must have been read before its keys are mapped again."""
 
 Run = Callable[..., Awaitable[bytes]]
 """Runs a program of the desktop."""

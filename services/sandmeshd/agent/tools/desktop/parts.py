@@ -16,7 +16,7 @@ FOLDER: Final = "/tmp/.desktop"  # noqa: S108 - inside a sandbox
 RFB_SOCKET: Final = f"{FOLDER}/rfb"
 DISPLAY: Final = ":0"
 _START_SECONDS: Final = 45.0
-"""On gVisor XFCE's window manager alone takes 13, beside other work."""
+"""On gVisor XFCE's window manager takes 13 by itself, beside other work."""
 
 # The X server writes its display's number, and the window manager runs a command, once they are ready.
 _SERVER: Final = (

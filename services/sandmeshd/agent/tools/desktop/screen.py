@@ -141,7 +141,7 @@ class Screen:
         Raises:
             ToolFailure: There is none of the name.
         """
-        # The keys of earlier texts are mapped anew with all others.
+        # The keys of earlier texts are mapped again with all others.
         self._keyboard.forget()
         name = f"{layout}({variant})" if variant else layout
         try:

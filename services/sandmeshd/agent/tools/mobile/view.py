@@ -112,7 +112,7 @@ class _Screen:
     async def _act(self) -> None:
         while True:
             message = await self._inputs.get()
-            # Bad input is nobody's but its sender's; a device that is gone is shown as such.
+            # Bad input is only its sender's problem; a device that is gone is shown as such.
             with suppress(ToolFailure, ValueError, TypeError, KeyError, AttributeError, OverflowError):
                 await self._carry_out(message)
 

@@ -31,7 +31,7 @@ Picture = Callable[[str], Awaitable[None]]
 
 @dataclass
 class TracedCall:
-    """What is known of a call; `result` is for whoever carries it out to set."""
+    """What is known of a call; its handler sets `result`."""
 
     result: str = ""
     failed: bool = False

@@ -52,7 +52,7 @@ class EnvironmentSource:
 
 
 class EnvironmentHost:
-    """A running process. `clock` is the library by which its instances have clocks of their own; "" for none."""
+    """A running process. `clock` is the library that gives each instance its own clock; "" for none."""
 
     def __init__(self, context: HostContext, source: EnvironmentSource, clock: str = "") -> None:
         self._loop = asyncio.get_running_loop()

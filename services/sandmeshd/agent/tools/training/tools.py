@@ -86,7 +86,7 @@ class Training:
                 host.end()
 
     async def list_tasks(self, request: GetTaskIds | GetEnvProfile) -> Any:
-        """Return the ids of a split's tasks, as a process of its own lists them."""
+        """Return the ids of a split's tasks, as a separate process lists them."""
         name, params = _params(request.env_type, request.params)
         instance = await self._open(name)
         try:

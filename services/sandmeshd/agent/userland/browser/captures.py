@@ -140,7 +140,7 @@ def _too_large(how: str) -> BrowserFailure:
 
 
 async def warm_up(session: BrowserSession, _: dict[str, Any], __: BrowserAnswer) -> None:
-    """Start the browser and do once, on a page of its own, what first calls do: their code is loaded then."""
+    """Start the browser and do once, on a separate page, what first calls do: their code is loaded then."""
     context = await session.context()
     page = await context.new_page()
     with suppress(Error, TimeoutError):

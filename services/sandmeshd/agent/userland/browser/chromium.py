@@ -121,7 +121,7 @@ def take_cookies(profile: Path) -> list[dict[str, Any]]:
 
 
 def drop_caches(profile: Path) -> None:
-    """Remove what Chromium makes anew by itself."""
+    """Remove what Chromium recreates by itself."""
     for folder in (profile, profile / "Default"):
         for name in _CACHES:
             shutil.rmtree(folder / name, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Images of the current tab for those who listen: the view that people see, and the recording.
 
-There is one connection to the page for all of them, and none while nobody listens. The browser draws the next image
+There is one connection to the page for all of them, and none without listeners. The browser draws the next image
 once one of them is done with the last.
 """
 
@@ -45,7 +45,7 @@ class Listener(Protocol):
     """Receives the images of whatever tab is the current one."""
 
     def on_image(self, data: bytes, size: tuple[float, float], /) -> bool:
-        """Receive an image and the size of the page; return whether the browser may draw the next at once."""
+        """Receive an image and the size of the page; return whether the browser may draw the next one."""
         ...
 
     def on_round(self) -> None:

@@ -1,4 +1,4 @@
-"""Starts browsers by Playwright's driver, a program of its own that is started anew where it was killed."""
+"""Starts browsers by Playwright's driver, a separate program that is restarted if it was killed."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def read_url(url: str, workspace: Path) -> str:
     """Return a URL that may be opened, with the scheme that a bare host lacks.
 
     Raises:
-        BrowserFailure: It is no URL, or one of a scheme or file that pages may not have.
+        BrowserFailure: It is not a URL, or one of a scheme or file that pages may not have.
     """
     url = url.strip()
     if url == _BLANK:
@@ -216,7 +216,7 @@ async def resize(session: BrowserSession, arguments: dict[str, Any], answer: Bro
 async def close(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """Close the browser."""
     await session.close()
-    answer.add("The browser is closed. The next call starts it anew, with its cookies and storage.")
+    answer.add("The browser is closed. The next call restarts it, with its cookies and storage.")
 
 
 async def tab_list(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:

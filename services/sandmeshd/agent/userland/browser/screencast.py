@@ -73,7 +73,7 @@ class Screencast:
         return True
 
     def on_round(self) -> None:
-        """Ignore the round: a recording has the images alone."""
+        """Ignore the round: a recording has only the images."""
 
     def on_leave(self) -> None:
         """Keep the last image until there is another."""

@@ -68,12 +68,12 @@ TOOLS: Final[dict[str, ToolRunner]] = {
     _ADDRESS: storage.debugging_address,
 }
 _CRASHED: Final = (
-    "The browser ended unexpectedly during this call: it crashed or was killed. The next call starts it anew, without "
+    "The browser ended unexpectedly during this call: it crashed or was killed. The next call restarts it, without "
     "its tabs, and with its cookies and storage."
 )
 _PAGE_CRASHED: Final = (
     "The page crashed during this call, perhaps because it took too much memory. Call browser_navigate to load a page "
-    "anew."
+    "again."
 )
 
 

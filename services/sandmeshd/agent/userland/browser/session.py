@@ -25,7 +25,7 @@ MOST_TABS: Final = 50
 _CLOSE_SECONDS: Final = 5.0
 _REPORT_SECONDS: Final = 3.0
 _DIED: Final = (
-    "- The browser had ended unexpectedly and was started anew: its tabs are gone, cookies and storage were kept."
+    "- The browser had ended unexpectedly and was restarted: its tabs are gone, cookies and storage were kept."
 )
 
 
@@ -155,7 +155,7 @@ class BrowserSession:
             raise BrowserFailure(f"{dialog_line(tab)} Nothing else works on the page before that.")
         if tab.crashed:
             raise BrowserFailure(
-                "The page crashed, perhaps because it took too much memory. Call browser_navigate to load a page anew."
+                "The page crashed, perhaps because it took too much memory. Call browser_navigate to load a page again."
             )
         return tab
 
@@ -228,7 +228,7 @@ class BrowserSession:
         """Return what happened to the browser since this was last asked."""
         died, self._died = self._died, False
         closed, self._closed = self._closed, 0
-        more = f"- Pages opened {closed} more tabs than the {MOST_TABS} there may be; these were closed at once."
+        more = f"- Pages opened {closed} more tabs than the {MOST_TABS} there may be; these were closed immediately."
         return [*([_DIED] if died else []), *([more] if closed else [])]
 
 

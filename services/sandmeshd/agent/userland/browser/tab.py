@@ -25,7 +25,7 @@ _VALUES: Final = "elements => elements.map(each => each.value.slice(0, 1000))"
 _AWAITED: Final = frozenset({"document", "stylesheet", "script", "xhr", "fetch"})
 HANGS: Final = (
     "The page does not answer: a script of it may run without end. "
-    "Call browser_tab_close to close it, or browser_close to start the browser anew."
+    "Call browser_tab_close to close it, or browser_close to restart the browser."
 )
 
 
@@ -148,7 +148,7 @@ class Tab:
                 await cdp.detach()
 
     def _leave(self, work: asyncio.Future[Any]) -> None:
-        """Detach an action that a dialog holds up: it continues, and nobody waits for it."""
+        """Detach an action that a dialog holds up: it continues, and is not awaited."""
         task = asyncio.ensure_future(_ignored(work))
         self._left.add(task)
         task.add_done_callback(self._left.discard)

@@ -3,7 +3,7 @@
 In gVisor's kernel, where both sides of a fork fault on each page again, it is two processes: the spawner, which
 programs are started from, and which imports nothing for kernels, and its child, which kernels are forked from. The
 spawner receives all requests. Its programs share its memory until they are executed (vfork), so that nothing is copied;
-what they inherit, its working thread has. That has user code's uid while one is started, of itself alone: the first
+what they inherit, its working thread has. Only that thread has user code's uid while one is started: the first
 thread, which does nothing else, keeps the uid that user code may not send signals to.
 """
 

@@ -2,7 +2,7 @@
 
 The first object that a fork puts into a page which it shares makes the kernel copy that page. Python and the C library
 put new objects into the holes that freed ones left, so a few thousand of them, scattered over all that the forked
-process has, cost as many copies. Where there are no holes, forks fill pages of their own, one after the other.
+process has, cost as many copies. Where there are no holes, forks fill their own pages, one after the other.
 
 Python remembers the last 4,096 attributes of types that were looked up, and counts a reference to the name of each. A
 fork that looks up others drops names that only imports needed, anywhere in memory.
@@ -54,7 +54,7 @@ def fill_holes() -> None:
 
 
 def _fill_below_top() -> None:
-    """Fill the free places below the C library's last block, from large to small; nobody frees what fills them."""
+    """Fill the free places below the C library's last block, from large to small; what fills them is never freed."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
         return

@@ -184,7 +184,7 @@ def make_read_only(target: str, kept: int) -> None:
 
 
 def hide(directory: str) -> None:
-    """Cover a directory, if one is named, with an empty one that nobody can write to."""
+    """Cover a directory, if one is named, with an empty one that is read-only."""
     if directory:
         syscalls.mount("hidden", directory, "tmpfs", syscalls.MS_RDONLY | _QUIET, "size=4k,mode=0555")
 

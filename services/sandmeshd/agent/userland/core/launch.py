@@ -16,7 +16,7 @@ from sandmeshd.agent.userland.core import isolation, layer, syscalls, users
 
 _HIGH = 200
 _NONE = 1 << 30
-"""A descriptor that nobody has."""
+"""An unused descriptor."""
 _RESET = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
     *(signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ),

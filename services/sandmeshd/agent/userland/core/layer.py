@@ -1,7 +1,7 @@
-"""The sandbox's own layer of Python packages: a virtual environment over the template's, which nobody can change.
+"""The sandbox's own layer of Python packages: a virtual environment over the template's, which is read-only.
 
 It is where VIRTUAL_ENV says, made when first needed. Its interpreter sees its own packages first, then the template's
-and pip and uv install into it and leave the template's alone.
+and pip and uv install into it and do not touch the template's.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What goes to them are frames (`sandmesh.shared.frames`) of a letter and a body: `f` an image, `s` the state as JSON.
 From them come `a`, which says that an image was shown, and `i`, input as JSON; the agent lets input pass only for
-whoever has control. Nothing is drawn or sent while nobody watches.
+the viewer in control. Nothing is drawn or sent without viewers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PictureSource(Protocol):
         """Carry out input; what it cannot read is ignored.
 
         Raises:
-            ValueError, TypeError, KeyError: It is no input.
+            ValueError, TypeError, KeyError: It is not an input.
         """
 
 
@@ -108,7 +108,7 @@ class PictureStream:
             viewer.in_flight = max(0, viewer.in_flight - 1)
             viewer.changed.set()
             return
-        # Bad input is nobody's but its sender's, and there is none of it from the page.
+        # Bad input is only its sender's problem, and there is none of it from the page.
         with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self._watched.take(json.loads(message[1:]))
 

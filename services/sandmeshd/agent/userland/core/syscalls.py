@@ -226,7 +226,7 @@ def touch_files_as(user: int) -> None:
 
 
 def set_thread_user(real: int, effective: int, saved: int) -> None:
-    """Set the three uids of the calling thread alone; the C library's function sets those of all threads.
+    """Set the three uids of only the calling thread; the C library's function sets those of all threads.
 
     Raises:
         OSError: This thread may not.
@@ -235,13 +235,13 @@ def set_thread_user(real: int, effective: int, saved: int) -> None:
 
 
 def set_thread_group(real: int, effective: int, saved: int) -> None:
-    """Set the three gids of the calling thread alone, as `set_thread_user`."""
+    """Set the three gids of only the calling thread, as `set_thread_user`."""
     _checked(_libc.syscall(_SYS_SETRESGID, real, effective, saved), "setresgid")
 
 
 @cache
 def keeps_file_ids() -> bool:
-    """Return whether the kernel keeps uids and gids for files alone: Linux does, gVisor's does not."""
+    """Return whether the kernel keeps uids and gids only for files: Linux does, gVisor's does not."""
     return bool(_libc.setfsuid(-1) != -1)
 
 
@@ -263,7 +263,7 @@ def forbid_new_privileges() -> None:
 
 
 def install_filter(instructions: bytes) -> None:
-    """Load a seccomp filter, an array of struct sock_filter; an empty one is no filter."""
+    """Load a seccomp filter, an array of struct sock_filter; an empty one filters nothing."""
     if instructions:
         program = _FilterProgram(len(instructions) // _INSTRUCTION_BYTES, instructions)
         returned = _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)

@@ -49,7 +49,7 @@ class Home:
                 self._keep(os.path.join(root, name))  # noqa: PTH118 - as above
 
     def _keep(self, path: str) -> None:
-        # What is a mount of its own is the sandbox's already.
+        # A separate mount is the sandbox's already.
         if not os.path.ismount(path) and os.path.isfile(path):  # noqa: PTH113 - as above
             with open(path, "rb") as file:  # noqa: PTH123 - as above
                 self._files[path] = file.read()
@@ -99,7 +99,7 @@ class TemplateProcess:
         gc.collect()
         heap.fill_holes()
         gc.freeze()
-        # Nobody waits for the forks.
+        # The forks are not awaited.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.alarm(0)

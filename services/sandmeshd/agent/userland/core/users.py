@@ -5,7 +5,7 @@ zygote keep three: SETUID and SETGID to become user code, KILL to end it. Where 
 programs, the zygote's begins as uid 0, too, and leaves it the same way before any user code runs.
 
 An agent that begins as another uid has no capabilities, and user code has that uid, too: what the agent knows is in its
-memory alone, which is closed to others.
+only memory, which is closed to others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pass_on_capabilities() -> None:
 
 
 def bequeath_no_capabilities() -> None:
-    """Keep the agent's capabilities in this process of its alone: no program that it executes inherits one."""
+    """Keep the agent's capabilities only in this process: no program that it executes inherits one."""
     if os.getuid() == AGENT_ID:
         syscalls.set_capabilities(sum(1 << capability for capability in _KEPT), 0)
 

@@ -1,7 +1,7 @@
 """A Jupyter kernel as a kernel of the sandbox: the program between the agent's frames and jupyter_client.
 
 `python -P __main__.py languages.jupyter FD`: FD is the kernel's channel, and the variable SANDMESH_KERNEL names a
-kernel specification of the template or of what was installed in the sandbox. The kernel is a process of its own; when
+kernel specification of the template or of what was installed in the sandbox. The kernel is a separate process; when
 it ends, this one does.
 """
 

@@ -78,7 +78,7 @@ def _find_more_fonts(fonts: Any) -> None:
 
 
 def _show_images(shows: Any) -> None:
-    """Show pictures of Pillow in the cell: programs that open windows may be there, but nobody sees those."""
+    """Show pictures of Pillow in the cell: programs that open windows may be there, but windows are not visible."""
     viewer = next((found for found in shows._viewers if type(found).__name__ == "IPythonViewer"), None)  # noqa: SLF001
     if viewer is not None:
         shows._viewers[:] = [viewer]  # noqa: SLF001 - it has no function for this

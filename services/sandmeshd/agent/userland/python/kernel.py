@@ -29,7 +29,7 @@ from sandmeshd.agent.userland.python import (
 IDLE_SECONDS = 0.4
 """How long a kernel that is not warm waits for its first cell before it warms up."""
 BUSY_SECONDS = 2.0
-"""The same while its machine has no processor to spare, as when many sandboxes are created at once."""
+"""The same while its machine has no processor to spare, as when many sandboxes are created together."""
 
 _CELLS = {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT, kernel_protocol.WARM_UP}
 _INPUT = input
@@ -41,13 +41,13 @@ class ForkedKernel:
     def __init__(self, *, warm: bool = True, later: bool = False) -> None:
         """Create it; one that is not warm answers sooner, and with `later` warms up when it is idle.
 
-        What a kernel does for the first time after it was forked, it does in memory of its own.
+        What a kernel does for the first time after it was forked, it does in its own memory.
         """
         self._shell = shell.make_shell()
         self._loop = event_loop.KernelLoop()
         self._shell.loop_runner = self._loop.run
         event_loop.install()
-        # IPython lets go of old values by itself; nobody needs to hear of it.
+        # IPython lets go of old values by itself; users need not hear of it.
         warnings.filterwarnings("ignore", message="Output cache limit")
         self._warm, self._later = False, later
         if warm:

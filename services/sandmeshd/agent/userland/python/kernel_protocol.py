@@ -25,7 +25,7 @@ WITH_DESCRIPTOR: Final = frozenset({RUN_WITH_INPUT, FORK})
 
 # From the kernel.
 BLOCK: Final = b"\x10"
-"""A content block as JSON in UTF-8. The kernel goes on at once."""
+"""A content block as JSON in UTF-8. The kernel does not wait."""
 BLOCK_WAITS: Final = b"\x11"
 """The same; the kernel waits until the block has its place among the output."""
 SYNC: Final = b"\x12"

@@ -20,7 +20,7 @@ from sandmesh.shared import frames
 from sandmeshd.agent.userland.python import content_blocks, kernel_protocol
 
 INPUT_HINT = "Put the values into the code, or answer with `on_input` of the SDK's `run` and `run_ipython_cell`."
-"""What helps where code asks a question that nobody answers."""
+"""What helps where code asks a question that has no reader."""
 _MOST_KEPT = 32
 """How many blocks that tasks show between two cells are kept for the second; older ones go."""
 
@@ -164,7 +164,7 @@ class KernelSocket:
 
 
 class NoChannel:
-    """Takes the blocks of cells that nobody sees."""
+    """Drops the blocks of cells that are not shown."""
 
     def show(self, blocks: Iterable[bytes]) -> None:
         """Drop blocks, once made: what is made at least once takes less time in a fork."""

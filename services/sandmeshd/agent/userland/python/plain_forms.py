@@ -13,7 +13,7 @@ LONGEST: Final = 4_000
 _READ: Final = 1 << 20
 """How much of HTML is looked at."""
 _OPAQUE: Final = re.compile(r"<(?:IPython\.core\.display\.|[\w.]+ (?:object )?at 0x[0-9a-f]+>)")
-"""What objects without a text of their own say."""
+"""The text of objects without one."""
 _AS_THEY_ARE: Final = ("text/markdown", "text/latex", "application/json")
 _FLAGS: Final = re.DOTALL | re.IGNORECASE
 _UNSEEN: Final = re.compile(

@@ -103,7 +103,7 @@ class _Hook(DisplayHook):
         if result is None or (parsed and ";" in parsed[-1] and self.quiet()):
             return
         if type(result) in _PLAIN:
-            # Their text alone: computing other forms takes longer than the cell.
+            # Only their text: computing other forms takes longer than the cell.
             text = shell.display_formatter.formatters["text/plain"]
             is_number = type(result) is int and text.type_printers.get(int) is shell.printer_of_int
             forms = {"text/plain": repr(result) if is_number else text(result)}
@@ -172,7 +172,7 @@ class _Prefilter(PrefilterManager):
 
 
 class _History(HistoryManager):
-    """Keeps what was run for %history and In, in memory alone."""
+    """Keeps what was run for %history and In, only in memory."""
 
     _i = _ii = _iii = _i00 = ""  # plain, as the shell's own below
 
@@ -339,7 +339,7 @@ def _config() -> Any:
 def make_shell() -> Any:
     """Make the shell that `get_ipython()` gives."""
     stops = bdb.Bdb.stop_here
-    # A debugger that a cell starts walks through its own frames: what called them is no part of the user's program.
+    # A debugger that a cell starts walks through its own frames: what called them is not part of the user's program.
     bdb.Bdb.stop_here = lambda self, frame: not _runs_cells(frame) and stops(self, frame)  # type: ignore[method-assign]
     return KernelShell.instance()
 

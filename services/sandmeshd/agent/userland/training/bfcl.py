@@ -202,7 +202,7 @@ class BfclEnvironment(Environment):
         if len(self._turns) != len(self._answers):
             return {"valid": False, "error_type": "multi_turn:force_terminated"}
         decoded = [[self._written(calls) for calls in turn] for turn in self._turns]
-        # The package keeps what it executes on by this name: a second check begins anew.
+        # The package keeps what it executes on by this name: a second check starts over.
         self._scores += 1
         name = f"sandmesh{self._scores}"
         checked: Mapping[str, Any] = _TURNS.multi_turn_checker(

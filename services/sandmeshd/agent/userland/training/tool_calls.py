@@ -49,7 +49,7 @@ def read_calls(message: object) -> list[TrainingCall]:
     """Return the calls of an assistant's message.
 
     They are in `tool_calls`, as OpenAI's interface has them, else in `content`, each a JSON object within <tool_call>;
-    what is no such object there is no call, as the text of a model may be anything.
+    without such an object there is no call, as the text of a model may be anything.
 
     Raises:
         EnvironmentRefusal: It is not a message.

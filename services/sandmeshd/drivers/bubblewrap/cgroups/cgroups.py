@@ -1,6 +1,6 @@
 """Control groups of sandboxes: limits of memory, processor time and processes, as far as this machine allows them.
 
-A sandbox with such a limit gets a group of its own with two inside: `agent`, in which all of it is started, and `user`,
+A sandbox with such a limit gets its own group with two inside: `agent`, in which all of it is started, and `user`,
 where the limits apply. What the zygote forks moves itself there before it runs user code, by a descriptor that no user
 code has. An out-of-memory kill thus ends user code, and neither agent nor zygote, whatever fills the memory.
 

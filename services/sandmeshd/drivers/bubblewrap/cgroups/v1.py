@@ -38,7 +38,7 @@ class VersionOne:
             yield found
 
     def prepare(self, folder: Path, controllers: tuple[str, ...]) -> None:
-        """Return at once: each tree has its controller everywhere."""
+        """Return immediately: each tree has its controller everywhere."""
 
     def settings(self, limits: GroupLimits) -> Iterator[tuple[str, str, str]]:
         """Yield what enforces the limits: controller, file, text."""

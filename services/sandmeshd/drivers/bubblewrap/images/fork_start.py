@@ -127,7 +127,7 @@ class ImageForkStarter:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     def needs_exec(self, plan: ImagePlan) -> str:
-        """Return what of a sandbox requires a program of its own; empty if a zygote can spawn it."""
+        """Return what of a sandbox requires a separate program; empty if a zygote can spawn it."""
         return f"the setting {START} of its template" if plan.own_start else ""
 
     async def start(self, plan: ImagePlan) -> int | None:

@@ -1,7 +1,7 @@
 """The ids of sandboxes whose root is an image: 65,536 each, from the image's root on.
 
-Where the driver runs as root, each sandbox has a range that nobody else on the machine has, leased by a lock as single
-uids are (see `identity`). An ordinary user has one subordinate range for all sandboxes with images: namespaces alone
+Where the driver runs as root, each sandbox has a range that is unique on the machine, leased by a lock as single
+uids are (see `identity`). An ordinary user has one subordinate range for all sandboxes with images: only namespaces
 separate them, and what the kernel counts by uid they count together.
 """
 
@@ -75,7 +75,7 @@ class IdRanges:
             CapabilityMissing: There are none; the error has the fix.
         """
         if self.lacking:
-            message = f"images need {IDS} ids of their own, and {self.lacking}: {self.fix}"
+            message = f"images need {IDS} separate ids, and {self.lacking}: {self.fix}"
             raise CapabilityMissing(message, {"needs": "images", "fix": self.fix})
 
     def lease(self) -> IdRange:

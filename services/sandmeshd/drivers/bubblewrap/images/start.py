@@ -1,4 +1,4 @@
-"""The start of a sandbox whose root is an image, by a program of its own."""
+"""The start of a sandbox whose root is an image, by a separate program."""
 
 from __future__ import annotations
 

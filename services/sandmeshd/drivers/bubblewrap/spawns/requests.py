@@ -92,7 +92,7 @@ def request_spawn(
 
 
 def sandbox_body(place: HostPlace, mounts: Mounts) -> dict[str, object]:
-    """Return what a sandbox has of its own: its uid, directories of the host, file systems in memory."""
+    """Return what differs between sandboxes: its uid, directories of the host, file systems in memory."""
     folder, lease = place.folder, place.lease
     size, own = mounts.disk_bytes, {"scratch": mounts.scratch_bytes, "uid": lease.own}
     sockets = (f"{SOCKETS_OF_ALL}/{folder.sockets.name}", SOCKETS)

@@ -149,7 +149,7 @@ class Spares(Generic[SomeRecipe]):
         waiting = self._waiting.get(kind)
         while waiting:
             spare = waiting.popleft()
-            # One of a zygote that became another owner's meanwhile, or was replaced, is nobody's.
+            # One of a zygote that became another owner's meanwhile, or was replaced, is not usable.
             if spare.spawn.waits() and spare.zygote is self._zygotes.current(kind.zygote):
                 spare.spawn.unwatch()
                 with suppress(OSError):

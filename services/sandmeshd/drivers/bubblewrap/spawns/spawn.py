@@ -157,7 +157,7 @@ class Spawn:
             raise _killed()
         if "setup" in message:
             raise SpawnFailed(str(message["error"]))
-        raise failed(self.folder, str(message.get("error") or "its agent ended at once"))
+        raise failed(self.folder, str(message.get("error") or "its agent ended immediately"))
 
 
 def _killed() -> ZygoteGone:

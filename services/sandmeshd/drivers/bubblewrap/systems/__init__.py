@@ -1,4 +1,4 @@
-"""Systems: the Debian packages of a template, from the host or unpacked below a directory of their own."""
+"""Systems: the Debian packages of a template, from the host or unpacked below a separate directory."""
 
 from sandmeshd.drivers.bubblewrap.systems.systems import Systems
 

@@ -1,4 +1,4 @@
-"""AgentRun as the driver's vendor: a sandbox is a runtime with an endpoint, which nobody shares."""
+"""AgentRun as the driver's vendor: a sandbox is a runtime with a dedicated endpoint."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class FunctionComputeApi:
         await self._requests.create("create_trigger", function, request)
 
     async def create_session(self, function: str, body: Resource) -> None:
-        """Create a session of a function, whose id nobody else has."""
+        """Create a session of a function, whose id is unique."""
         request = MODELS.CreateSessionRequest(body=MODELS.CreateSessionInput().from_map(body))
         await self._requests.create("create_session", function, request)
 

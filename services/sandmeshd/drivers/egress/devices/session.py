@@ -105,7 +105,7 @@ class DeviceSession:
         if request.startswith("host-serial:"):
             raise DeviceRefused(f"this is not this sandbox's device, which is '{self._serial}'")
         raise DeviceRefused(
-            f"a sandbox's adb does not do {request.partition(' ')[0][:100]!r}: it reaches its device alone"
+            f"a sandbox's adb does not do {request.partition(' ')[0][:100]!r}: it reaches only its device"
         )
 
     @property

@@ -1,7 +1,7 @@
-"""The certificate authority of one sandbox, trusted inside for the hosts of its secrets alone.
+"""The certificate authority of one sandbox, trusted inside only for the hosts of its secrets.
 
 Its key follows from the mesh's secret and the sandbox's id, so that it is stored nowhere and outlives the driver. The
-name constraints (RFC 5280, 4.2.1.10) make it useless for other hosts, even to whoever had the key.
+name constraints (RFC 5280, 4.2.1.10) make it useless for other hosts, even with the key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""HTTP/1.1 between a program inside and a secret's host, one request after the other, each read and written anew.
+"""HTTP/1.1 between a program inside and a secret's host, one request after the other, each parsed and rewritten.
 
-Bodies pass in pieces, both ways at once; nothing waits for a whole one. A WebSocket's bytes pass as they are once the
+Bodies pass in pieces, in both directions; nothing waits for a whole one. A WebSocket's bytes pass as they are once the
 host agreed to it.
 """
 
@@ -106,7 +106,7 @@ class SecretRelay:
         while (event := self._inside.next_event()) is h11.NEED_DATA:
             data = await self._channel.read()
             if not self._begun and data.startswith(_PREFACE):
-                reason = f"a program spoke HTTP/2 alone to {self._target}, a secret's host"
+                reason = f"a program spoke only HTTP/2 to {self._target}, a secret's host"
                 raise EgressRefused(self._target.host, self._target.port, reason, "Let it use HTTP/1.1 there.")
             self._begun = True
             self._inside.receive_data(data)
@@ -207,7 +207,7 @@ class SecretRelay:
 
 
 class _HostConnection:
-    """A connection to the host, from which one piece is always being read, so that its end is noticed at once."""
+    """A connection to the host, from which one piece is always being read, so that its end is noticed immediately."""
 
     def __init__(self, channel: TlsChannel, target: EgressTarget) -> None:
         self._channel = channel
@@ -286,7 +286,7 @@ def _kept(message: h11.Request | h11.InformationalResponse | h11.Response) -> He
 
 
 def _framing(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    # Both at once are one way to make two readers disagree: the one that h11 went by is the one that leaves.
+    # Both together are one way to make two readers disagree: the one that h11 went by is the one that leaves.
     if any(name == b"transfer-encoding" for name, _ in headers):
         return [(b"Transfer-Encoding", b"chunked")]
     return [(b"Content-Length", value) for name, value in headers if name == b"content-length"][:1]
@@ -300,7 +300,7 @@ def _websocket(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def _hidden(headers: Headers, mask: Mask) -> Headers:
-    # Frameworks write names in letters of their own choice.
+    # Frameworks choose upper or lower case for names.
     return [(mask.whole(name, any_case=True), mask.whole(value)) for name, value in headers]
 
 

@@ -143,4 +143,4 @@ def _login(value: bytes) -> bytes | None:
 def _astray(secret: TableSecret, target: EgressTarget) -> EgressRefused:
     hosts = ", ".join(map(str, secret.hosts))
     reason = f"the placeholder of the secret {secret.variable} was sent to {target}"
-    return EgressRefused(target.host, target.port, reason, f"It is for {hosts} alone, in headers of requests over TLS.")
+    return EgressRefused(target.host, target.port, reason, f"It is only for {hosts}, in headers of requests over TLS.")

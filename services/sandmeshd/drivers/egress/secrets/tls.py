@@ -1,4 +1,4 @@
-"""TLS over whatever carries bytes, without a transport of its own: the pace of one side is the pace of the other."""
+"""TLS over whatever carries bytes, without a separate transport: the pace of one side is the pace of the other."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The gvisor driver: the docker driver with gVisor's runtime, runsc, so that each sandbox has a kernel of its own."""
+"""The gvisor driver: the docker driver with gVisor's runtime, runsc, so that each sandbox has its own kernel."""

@@ -35,7 +35,7 @@ def fill_whole(context: Path, packages: Mapping[str, Path]) -> Path:
     """Lay a context out like the repository; `packages` are directories by their path in it."""
     for name, path in packages.items():
         shutil.copytree(path, context / name, ignore=shutil.ignore_patterns("__pycache__"))
-        # Images that are shipped in the package have a path of their own.
+        # Images that are shipped in the package have another path.
         if path.name == "sandmeshd":
             shutil.rmtree(context / name / "image_sources", ignore_errors=True)
     installed = distribution("sandmesh")
@@ -87,7 +87,7 @@ class ImageBuilder:
         self._settings = settings
 
     def image_name(self, image: str, platform: str = "") -> str:
-        """Return an image's full name; one for a platform has a tag of its own."""
+        """Return an image's full name; one for a platform has a separate tag."""
         registry = f"{self._settings.registry}/" if self._settings.registry else ""
         return named_for(f"{registry}{self._settings.namespace}/{image}:{self._settings.tag}", platform)
 
@@ -134,7 +134,7 @@ class ImageBuilder:
                     yield step
 
     async def build_layer(self, layer: UpperLayer) -> AsyncGenerator[BuildStep]:
-        """Build the image of a template with packages of its own, and the one below it, as `build` does.
+        """Build the image of a template with its own packages, and the one below it, as `build` does.
 
         Raises:
             RuntimeUnavailable, TemplateBuildFailed: As `build`.
@@ -189,7 +189,7 @@ class ImageBuilder:
     async def bootstrap(self, platform: str = "") -> AsyncGenerator[BuildStep]:
         """Make the Debian base image with mmdebstrap, for use without a registry, unless it exists.
 
-        One for a platform has a tag of its own; `build` for that platform starts from it.
+        One for a platform has a separate tag; `build` for that platform starts from it.
 
         Raises:
             RuntimeUnavailable: mmdebstrap is not installed, this is not root, or the engine does not answer.

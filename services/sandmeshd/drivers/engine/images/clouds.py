@@ -66,7 +66,7 @@ def _broken(image: Mapping[str, Any]) -> Iterator[str]:
 
 
 def push_commands(name: str, target: str) -> list[str]:
-    """Return the commands that push an image under a name of the cloud's registry; nobody runs them but the user."""
+    """Return the commands that push an image under a name of the cloud's registry; only the user runs them."""
     registry = target.partition("/")[0]
     tag = [f"docker tag {shlex.quote(name)} {shlex.quote(target)}"] if name != target else []
     return [f"docker login {shlex.quote(registry)}", *tag, f"docker push {shlex.quote(target)}"]

@@ -69,14 +69,14 @@ class Images:
         if template.image_is_shipped:
             return f"sandmesh build {template.name} --driver {self._settings.profile.name}"
         base = self._builder.image_name(BASE)
-        return f"docker pull {template.image}, or build it FROM {base}, with packages of its own in {ENVIRONMENT}"
+        return f"docker pull {template.image}, or build it FROM {base}, with its own packages in {ENVIRONMENT}"
 
     async def describe(self) -> list[pb.TemplateInfo]:
         """Return the templates as drivers report them."""
         return [template_info(template, await self.is_prepared(template)) for template in self._templates.values()]
 
     async def is_prepared(self, template: Template) -> bool:
-        """Return whether a create can start at once; an image that was built here must match the current sources."""
+        """Return whether a create can start without waiting; an image built here must match the current sources."""
         image = await self._engine.image(self.name_of(template))
         if image is None:
             return False
@@ -97,7 +97,7 @@ class Images:
                 that name exists that was made by hand.
             ProtocolMismatch: The image has no agent, or one of another protocol.
             CapabilityMissing: The template has a setting that this driver does not support, or it has Debian packages,
-                which are installed by `build` alone.
+                which are installed only by `build`.
         """
         self.check(template)
         if await self.is_prepared(template):

@@ -1,4 +1,4 @@
-"""The image of a template with packages of its own: a layer on the image that the other templates share."""
+"""The image of a template with its own packages: a layer on the image that the other templates share."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def check_platform(platform: str) -> None:
 
 
 def named_for(image: str, platform: str) -> str:
-    """Return the name of an image for a platform, with a tag of its own, so that the engine's own stays."""
+    """Return the name of an image for a platform, with a separate tag, so that the engine's own stays."""
     return f"{image}-{ARCHITECTURES[platform]}" if platform else image
 
 

@@ -26,7 +26,7 @@ MISTAKES: Final = {"TemplateNotFound", "WarmPoolNotFound"}
 def claim(mesh_id: str, sandbox: pb.RuntimeSandbox, pool: str) -> dict[str, Any]:
     """Return the claim of a sandbox on a warm pool.
 
-    It has neither variables nor volumes, for which the controller would start a pod anew: the agent gets its
+    It has neither variables nor volumes, for which the controller would restart a pod: the agent gets its
     configuration at its birth.
     """
     spec = {"warmPoolRef": {"name": pool}, "lifecycle": {"shutdownPolicy": "DeleteForeground"}}

@@ -80,7 +80,7 @@ async def _find(cluster: Cluster, plural: str, name: str) -> Mapping[str, Any]:
 def _problem(spec: Mapping[str, Any], pin: str) -> str:
     pod: Mapping[str, Any] = spec["podTemplate"]["spec"]
     container: Mapping[str, Any] = pod["containers"][0]
-    # Whoever restarts an agent has one that waits, in place of the sandbox.
+    # Restarting an agent leaves one that waits, in place of the sandbox.
     for name, value in {"restartPolicy": "Never", "automountServiceAccountToken": False}.items():
         if pod.get(name) != value:
             return f"set its pods' {name} to {json.dumps(value)}"

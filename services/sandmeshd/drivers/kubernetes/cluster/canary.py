@@ -1,4 +1,4 @@
-"""Canaries: pods that try what a cluster is said to do, since its API takes fields that nobody heeds.
+"""Canaries: pods that try what a cluster is said to do, since its API accepts fields that are not enforced.
 
 They are an ordinary user's in all, so that every namespace admits them, and are gone before any sandbox is there.
 """
@@ -131,7 +131,7 @@ class Canaries:
         """Return whether a pod under the mesh's policy is kept from what another one reaches."""
         async with self._pod(self._body("listens", LISTEN, [], {})) as listener:
             address = await self._address(listener)
-            # One after the other: where nothing listens yet, or any more, it is no policy that shuts a pod out.
+            # One after the other: where nothing listens yet, or any more, it is not a policy that shuts a pod out.
             if not address or await self._connects("open", address, {}) != "open":
                 return CanaryResult.UNKNOWN
             kept = await self._connects("shut", address, mesh_labels(self.settings.paths.mesh_id))

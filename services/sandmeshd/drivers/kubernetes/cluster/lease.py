@@ -41,7 +41,7 @@ class HeldLease:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it was renewed so lately that no other driver can have taken it, nor can for some seconds more."""
+        """Whether it was renewed so recently that no other driver can have taken it, nor can for some seconds more."""
         return asyncio.get_running_loop().time() - self._renewed < LEASE_SECONDS / 2
 
     def check(self) -> None:
@@ -120,7 +120,7 @@ class HeldLease:
     async def release(self) -> None:
         """Release the Lease, unless it is another's."""
         with suppress(SandmeshError, ApiRefusal):
-            # Its version may be that of a renewal whose answer nobody waited for.
+            # Its version may be that of a renewal whose answer was not awaited.
             lease = await self._cluster.find(self._path)
             if lease is not None and lease["spec"].get("holderIdentity") == self._holder:
                 await self._cluster.delete(self._path, version=lease["metadata"]["resourceVersion"])

@@ -132,7 +132,7 @@ class Cluster:
                 raise
 
     async def text(self, path: str, **query: str) -> bytes:
-        """Return what is no JSON, as a log."""
+        """Return what is not JSON, as a log."""
         try:
             async with self._response("GET", path, None, query, REQUEST_SECONDS) as response:
                 return await response.read()

@@ -53,7 +53,7 @@ def _within(namespace: int, tree: int) -> None:
 
     def mount() -> None:
         try:
-            # Only who shares its root and directory with nobody may enter.
+            # Only a process that shares its root and directory with no other may enter.
             _checked(_libc.unshare(_CLONE_FS))
             _checked(_libc.setns(namespace, _CLONE_NEWNS))
             _checked(_libc.syscall(_MOVE_MOUNT, tree, b"", _AT_FDCWD, _PLACE, _MOVE_MOUNT_F_EMPTY_PATH))

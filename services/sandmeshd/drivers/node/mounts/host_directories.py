@@ -48,7 +48,7 @@ class Rules:
         if any(Path(path).is_relative_to(root) for root in roots) or (self.own and os.geteuid() in (0, owner)):
             return
         allowed = ", ".join(roots) or ("directories of this user" if self.own else "none")
-        fix = f"set {_SETTING} to a JSON list of the directories that it may be in, and start the mesh anew"
+        fix = f"set {_SETTING} to a JSON list of the directories that it may be in, and restart the mesh"
         raise refused(path, f"is not among those that may be (allowed: {allowed})", fix)
 
 
@@ -90,7 +90,7 @@ def opened(spec: sandbox_pb2.SandboxSpec, rules: Rules) -> Generator[WorkspaceDi
     with _seen(spec.workspace_dir):
         fd = os.open(spec.workspace_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # All is asked of what was opened: whoever swaps names afterwards changes nothing.
+        # All is checked on what was opened: swapping names afterwards changes nothing.
         found = WorkspaceDir(str(Path(f"/proc/self/fd/{fd}").readlink()), fd)
         _check(found, rules)
         yield found
@@ -115,7 +115,7 @@ def _seen(path: str) -> Generator[None]:
         yield
     except OSError as error:
         why = (error.strerror or "cannot be opened").lower()
-        raise refused(path, f"is no directory that the mesh can open ({why})", "name one that is there") from None
+        raise refused(path, f"is not a directory that the mesh can open ({why})", "name one that is there") from None
 
 
 def _check(found: WorkspaceDir, rules: Rules) -> None:

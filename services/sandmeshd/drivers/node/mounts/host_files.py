@@ -41,7 +41,7 @@ def _checked(host: str, socket: Path | None) -> Path:
 def _place(host: str, inside: str) -> str:
     place = PurePosixPath(inside)
     if not place.is_absolute() or ".." in place.parts or place == PurePosixPath("/"):
-        raise refused(host, f"is wanted at {inside!r}, which is no absolute path inside")
+        raise refused(host, f"is wanted at {inside!r}, which is not an absolute path inside")
     taken = taken_by(place)
     if taken is not None:
         fix = "choose another place, like /mnt/data"

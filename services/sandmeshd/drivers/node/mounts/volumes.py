@@ -1,4 +1,4 @@
-"""Volumes: directories of the node by owner and name, which several sandboxes have at once and which outlive them."""
+"""Volumes: directories of the node by owner and name, which several sandboxes can share and which outlive them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _volume(stack: ExitStack, above: int, path: Path, uid: int) -> WorkspaceDir:
         if os.geteuid() == 0:
             os.chown(path.name, uid, uid, dir_fd=above, follow_symlinks=False)
         elif os.geteuid() != uid:
-            # An engine has user code under another uid; the directories above let nobody else pass.
+            # An engine has user code under another uid; the directories above let no other user pass.
             path.chmod(0o777)
     return WorkspaceDir(str(path), stack.enter_context(_open(path.name, above)))
 

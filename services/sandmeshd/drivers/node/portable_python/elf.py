@@ -71,7 +71,7 @@ def _add_search_path(image: bytearray, dynamic: _Segment, address: int) -> None:
     strings = next((value for _, tag, value in entries if tag == _DT_STRTAB), None)
     free = [at for at, tag, _ in entries if tag in (_DT_RPATH, _DT_RUNPATH)]
     ends = [at for at, tag, _ in entries if tag == _DT_NULL]
-    # The last one ends the list; debuggers alone read DT_DEBUG.
+    # The last one ends the list; only debuggers read DT_DEBUG.
     free += ends[:-1] or [at for at, tag, _ in entries if tag == _DT_DEBUG]
     if strings is None or not free:
         raise NotPortable("its dynamic section has no room for the path of its libraries")
