@@ -180,9 +180,8 @@ def _tools(
     opened: list[Any] = []
 
     def make(*, whole: bool = False) -> Any:
-        handlers = import_module("sandmeshd.agent.tools.handlers")
-        confine = import_module("sandmeshd.agent.files.confinement")
-        workspace = confine.Workspace(config.workspace, config.granted_paths)
+        confinement = import_module("sandmeshd.agent.files.confinement")
+        workspace = confinement.Workspace(config.workspace, config.granted_paths)
         files = import_module("sandmeshd.agent.files.service").FileService(
             workspace, config.max_file_bytes, config.home, config.image_changes
         )
@@ -191,8 +190,10 @@ def _tools(
             config.own_tools, lambda: kernels.make("python", config.workspace)
         )
         services = {**files.services(), **ports.services(), **own.services()}
-        opened.extend([import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config), own])
-        opened.extend([_browser(processes, config, ports), _training(processes, config, shell.programs.memory)])
+        servers = import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config)
+        memory = shell.programs.memory
+        opened.extend([servers, own, _browser(processes, config, ports), _training(processes, config, memory)])
+        handlers = import_module("sandmeshd.agent.tools.handlers")
         runners = handlers.Runners(kernels, shell, opened[0], ports, *opened[-2:])
         if not config.fencing_token:
             _warm_browser(runners.browser, imported.get_loop())

@@ -85,7 +85,6 @@ async def open_allocator(
     Deletions(settings, store, maintenance, nodes, starter, usage).open(tasks)
     pools = Pools(settings, store, records, nodes, starter)
     pools.open(filling)
-    monitor = _monitor(store, tasks)
     tasks.regularly("sweep", settings.sweep_seconds, partial(_sweep, sweep_once, recovery))
     snapshots = NodeSnapshots(records, nodes, store.mesh_id, Holdings(store))
     components = Components(
@@ -96,16 +95,25 @@ async def open_allocator(
         evacuation=Evacuation(store, records, filling),
         logs=SandboxLogs(nodes),
         snapshots=snapshots,
-        health=HealthReporter(store, monitor, nodes),
+        health=HealthReporter(store, _monitor(store, tasks), nodes),
         nodes=nodes,
         pool_subscribers=pools.subscribers,
         rounds=tasks.rounds,
     )
-    try:
+    async with _finished(maintenance, filling, tasks, 0.0 if settings.ephemeral else _FINISH_SECONDS):
         yield SandboxServicer(settings, records, components, _secret_servicer(settings, store, records, nodes))
+
+
+@asynccontextmanager
+async def _finished(
+    maintenance: MaintenanceStore, filling: BackgroundTasks, tasks: BackgroundTasks, seconds: float
+) -> AsyncGenerator[None]:
+    """Finish the tasks when the block ends, within so many seconds, and announce the allocator's end."""
+    try:
+        yield
     finally:
         await filling.finish(0.0)
-        await tasks.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
+        await tasks.finish(seconds)
         with suppress(StoreUnavailable):
             await maintenance.announce_exit()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -97,8 +97,6 @@ async def open_gateway(
     tokens = KnownTokens(
         token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds
     )
-    own = [call_pb2.DESCRIPTOR.services_by_name["CallService"], port_pb2.DESCRIPTOR.services_by_name["PortService"]]
-    public = [*own, *(service for service, _ in owners)]
     async with AsyncExitStack() as stack:
         trail = await stack.enter_async_context(open_trail(settings, audit_pb2_grpc.AuditServiceStub(allocator)))
         calls = Calls(settings, routes, trail.probed)
@@ -106,14 +104,13 @@ async def open_gateway(
             ServiceRegistration(NAME, lambda server: server.add_generic_rpc_handlers((handlers(calls),))),
             *(forwarded(service, channel, _observers(routes, tokens), trail.recorded) for service, channel in owners),
         ]
-        closed = Closed(closed_to_users(public), closed_to_projects(public), changing(public), without_sandbox(public))
+        closed = _closed(service for service, _ in owners)
         arounds = [observed(measured.rpcs), admitted(settings, tokens, closed, trail.refused)]
         stack.callback(routes.close)
-        stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
-        stack.push_async_callback(_cancel, asyncio.create_task(routes.paused.watch()))
         activity = Activity(stub, routes, settings.activity_seconds)
-        stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
-        stack.push_async_callback(_cancel, asyncio.create_task(routes.quotas.report_forever()))
+        reports = (activity.report_forever(), routes.quotas.report_forever())
+        for running in (tokens.watch(), routes.paused.watch(), *reports):
+            stack.push_async_callback(_cancel, asyncio.create_task(running))
         listener = await stack.enter_async_context(open_listener(_addresses(settings), _certificate(settings)))
         listener.add(metrics_page(measured))
         authority = UrlAuthority(quotas, tokens, settings.connect_timeout_seconds)
@@ -127,6 +124,13 @@ async def open_gateway(
         kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
         await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
         yield Gateway(listening.addresses, listener, activity)
+
+
+def _closed(forwarded_services: Iterable[ServiceDescriptor]) -> Closed:
+    """Return which methods of the public services are closed to which principals."""
+    own = [call_pb2.DESCRIPTOR.services_by_name["CallService"], port_pb2.DESCRIPTOR.services_by_name["PortService"]]
+    public = [*own, *forwarded_services]
+    return Closed(closed_to_users(public), closed_to_projects(public), changing(public), without_sandbox(public))
 
 
 def _may_carry(settings: GatewaySettings) -> bool:
