@@ -17,6 +17,9 @@ GENERATED = ROOT / "sdk" / "sandmesh" / "api"
 MEDIAN_FUNCTION, P95_FUNCTION, LONGEST_FUNCTION = 8, 30, 50
 LONGEST_FILE, MOST_ARGUMENTS = 400, 6
 MOST_METHODS, MOST_ATTRIBUTES = 20, 12
+# A file of a few lines costs its reader a hop; with room, as some are a class that others share. Markers of packages
+# are not counted.
+SMALL_FILE, MOST_SMALL_FILES = 60, 0.25
 
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -128,6 +131,12 @@ def test_no_file_is_over_four_hundred_lines() -> None:
     files = [*product_files(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]
     counted = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
     assert {name: lines for name, lines in counted.items() if lines > LONGEST_FILE} == {}
+
+
+def test_most_files_are_worth_opening() -> None:
+    files = [path for path in product_files() if path.name != "__init__.py"]
+    small = [str(path.relative_to(ROOT)) for path in files if len(path.read_text().splitlines()) < SMALL_FILE]
+    assert len(small) <= MOST_SMALL_FILES * len(files), small
 
 
 def test_everything_public_says_what_it_is() -> None:

@@ -52,7 +52,7 @@ _IMPORT_STEPS: Final = (
     "sandmeshd.agent.tools.files",
     "sandmeshd.agent.mcp.manager.servers",
     "sandmeshd.agent.tools.handlers",
-    "sandmeshd.agent.files.archives",
+    "sandmeshd.agent.files.trees.archives",
     "sandmeshd.agent.files.service",
 )
 """The modules that the tools import, in parts of about 10 ms."""

@@ -10,7 +10,7 @@ MESH, SANDBOXES, MACHINE = "Meshes", "Sandboxes", "This machine"
 CLI = "sandmeshd.cli"
 RECORDS, TOOLS, RUN = f"{CLI}.sandboxes.records", f"{CLI}.sandboxes.tools", f"{CLI}.run.commands"
 PORTS, SNAPSHOTS = f"{CLI}.sandboxes.ports", f"{CLI}.sandboxes.snapshots"
-QUOTAS, PAUSES = f"{CLI}.sandboxes.quotas", f"{CLI}.sandboxes.pauses"
+QUOTAS, PAUSES = f"{CLI}.tenants.quotas", f"{CLI}.sandboxes.pauses"
 
 
 class UserCommands(LazyGroup):
@@ -21,12 +21,12 @@ class UserCommands(LazyGroup):
         Entry("down", f"{CLI}.mesh.up", "End this user's local mesh and delete its sandboxes.", MESH),
         Entry("console", f"{CLI}.mesh.console", "Serve pages that show the mesh, and print a link to them.", MESH),
         Entry("sweep", f"{CLI}.sandboxes.sweep", "Fix differences between records and runtimes now.", MESH),
-        Entry("token", f"{CLI}.sandboxes.tokens", "Manage the tokens that clients authenticate with.", MESH),
-        Entry("audit", f"{CLI}.sandboxes.audit", "Print who changed what, and who was refused.", MESH),
+        Entry("token", f"{CLI}.tenants.tokens", "Manage the tokens that clients authenticate with.", MESH),
+        Entry("audit", f"{CLI}.tenants.audit", "Print who changed what, and who was refused.", MESH),
         Entry("quota", QUOTAS, "Manage the quotas of projects and users.", MESH),
-        Entry("webhook", f"{CLI}.sandboxes.webhooks", "Send events of a mesh to HTTP endpoints.", MESH),
-        Entry("usage", f"{CLI}.sandboxes.usage", "Print what projects and sandboxes had.", MESH),
-        Entry("secret", f"{CLI}.sandboxes.secrets", "Manage secrets, which sandboxes use without having them.", MESH),
+        Entry("webhook", f"{CLI}.tenants.webhooks", "Send events of a mesh to HTTP endpoints.", MESH),
+        Entry("usage", f"{CLI}.tenants.usage", "Print what projects and sandboxes had.", MESH),
+        Entry("secret", f"{CLI}.tenants.secrets", "Manage secrets, which sandboxes use without having them.", MESH),
         Entry(
             "certificate",
             f"{CLI}.mesh.certificates",

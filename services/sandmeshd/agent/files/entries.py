@@ -12,7 +12,7 @@ from typing import Any, Final
 from sandmeshd.agent.files.arguments import write_line
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.requests import List, Stat
-from sandmeshd.agent.files.tree import list_entries
+from sandmeshd.agent.files.trees.tree import list_entries
 
 # Each level holds a descriptor open.
 DEEPEST: Final = 200

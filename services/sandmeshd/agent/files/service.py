@@ -12,7 +12,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.calls.toolbox import Service
-from sandmeshd.agent.files import archives, changes, entries, image_changes, snapshots
+from sandmeshd.agent.files import changes, entries
 from sandmeshd.agent.files.arguments import Arguments, read_arguments, write_line
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.content import FileReader, FileWriter
@@ -32,6 +32,7 @@ from sandmeshd.agent.files.requests import (
     Write,
 )
 from sandmeshd.agent.files.streams import InputReader, Threads, pump, put, unless_stopped
+from sandmeshd.agent.files.trees import archives, image_changes, snapshots
 from sandmeshd.agent.files.watch import PathWatcher
 
 _WORKSPACE = "/workspace"

@@ -17,7 +17,7 @@ from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.entries import open_child
 from sandmeshd.agent.files.requests import Watch
-from sandmeshd.agent.files.tree import list_entries
+from sandmeshd.agent.files.trees.tree import list_entries
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
 _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200

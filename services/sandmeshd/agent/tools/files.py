@@ -37,7 +37,7 @@ from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.messages import explained, show
 from sandmeshd.agent.files.replacement import mode_of_replaceable
 from sandmeshd.agent.files.syscalls import birth_time, rename_without_replacing
-from sandmeshd.agent.files.tree import MOST_IN_TREE, directory_tree, list_entries, search_files
+from sandmeshd.agent.files.trees.tree import MOST_IN_TREE, directory_tree, list_entries, search_files
 from sandmeshd.agent.tools.edits import apply_edits, fenced, unified_diff
 
 MOST_READ: Final = 32 * 1024 * 1024

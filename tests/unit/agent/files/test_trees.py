@@ -13,8 +13,8 @@ import pytest
 from sandmesh import tools
 from sandmesh.tools import Tool
 from sandmeshd.agent.calls.answer import Answer
-from sandmeshd.agent.files import tree as trees
 from sandmeshd.agent.files.globs import Pattern
+from sandmeshd.agent.files.trees import tree as trees
 from tests.processes import links_of
 
 Run = Callable[[Tool], Answer]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
 from sandmeshd.agent.boot.build_step.sources import NAME
-from sandmeshd.agent.files.tree_entries import ATTRIBUTE
+from sandmeshd.agent.files.trees.tree_entries import ATTRIBUTE
 from sandmeshd.agent.userland.core.account import find_account
 
 _PIECE: Final = 1 << 18

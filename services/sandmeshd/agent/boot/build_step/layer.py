@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from sandmeshd.agent.files.tree_entries import ATTRIBUTE, OPAQUE, content_of, entries_below, member_of
+from sandmeshd.agent.files.trees.tree_entries import ATTRIBUTE, OPAQUE, content_of, entries_below, member_of
 
 _OPAQUE_NAME: Final = ".wh..wh..opq"
 _PLAIN: Final = (0o755, 0, 0)

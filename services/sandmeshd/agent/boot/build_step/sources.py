@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from sandmeshd.agent.files.tree_entries import content_of, member_of
+from sandmeshd.agent.files.trees.tree_entries import content_of, member_of
 
 NAME: Final = "SANDMESH.name"
 """The header of a source's first member that has its file name."""

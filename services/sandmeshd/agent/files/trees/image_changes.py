@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import InputReader
-from sandmeshd.agent.files.tree_entries import ATTRIBUTE, OPAQUE, content_of, entries_below, member_of
+from sandmeshd.agent.files.trees.tree_entries import ATTRIBUTE, OPAQUE, content_of, entries_below, member_of
 from sandmeshd.agent.processes.freezer import frozen
 from sandmeshd.agent.userland.core import syscalls
 

@@ -1,0 +1,1 @@
+"""Commands for tenants: tokens, quotas, usage, the audit, secrets and webhooks."""
