@@ -81,7 +81,7 @@ async def open_agent(
         # The file tools write in this process. Python ignores SIGXFSZ, so a write beyond the limit just fails.
         resource.setrlimit(resource.RLIMIT_FSIZE, (config.max_file_bytes, config.max_file_bytes))
     own = os.geteuid()
-    _touch_files_as(config.user_id)
+    _touch_files_as(config.user_id, config.group_id)
     async with AsyncExitStack() as stack:
         processes = ProcessSpawner(control, _limits(config))
         stack.callback(processes.close)
@@ -102,14 +102,14 @@ async def open_agent(
         _touch_files_as(config.user_id and own)
         with _open_to_node():
             await _listen(stack, config, serve_links(dispatcher, egress))
-        _touch_files_as(config.user_id)
+        _touch_files_as(config.user_id, config.group_id)
         await processes.up
         yield processes
 
 
-def _touch_files_as(user: int) -> None:
+def _touch_files_as(user: int, group: int = 0) -> None:
     if user:
-        syscalls.touch_files_as(user)
+        syscalls.touch_files_as(user, group or user)
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def _limits(config: agent_pb2.AgentConfig) -> ProcessLimits:
     processes = config.max_processes or (0 if config.user_id else _MAX_PROCESSES)
     descriptors = _part_of(resource.RLIMIT_NOFILE, _MOST_DESCRIPTORS)
     signals = _part_of(resource.RLIMIT_SIGPENDING, _MOST_SIGNALS)
-    return ProcessLimits(processes, config.max_file_bytes, config.user_id, descriptors, signals)
+    return ProcessLimits(processes, config.max_file_bytes, config.user_id, descriptors, signals, config.group_id)
 
 
 def _part_of(rlimit: int, most: int) -> int:

@@ -3,9 +3,10 @@
 With `--become [UID,PATH...]` it becomes that uid, which owns those directories. With `--zygote-fd N` it is the zygote
 of such processes. With `--container DIR`, instead of the other options, it is PID 1 of a container: see
 sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network; with `--born DIR` its files come from
-there and its volumes are empty; with `--waits LINE` that is its configuration. With `--image-root JSON` it makes a root
-of an image and starts PID 1 there, which has `--image JSON`: see sandmeshd.agent.boot.image; with `--image-zygote JSON`
-it becomes the zygote of such sandboxes. With `--build-step FD` it is PID 1 of a step of an image's build: see
+there and its volumes are empty; with `--waits LINE` that is its configuration; with `--image JSON` the image has no
+agent: see sandmeshd.agent.boot.image.container. With `--image-root JSON` it makes a root of an image and starts PID 1
+there, which has `--image JSON`: see sandmeshd.agent.boot.image; with `--image-zygote JSON` it becomes the zygote of
+such sandboxes. With `--build-step FD` it is PID 1 of a step of an image's build: see
 sandmeshd.agent.boot.build_step.
 
 It forks the process that becomes the zygote before it imports or reads anything: one thread and no secret.
@@ -55,9 +56,7 @@ def main() -> None:
     # An agent that waits needs it for its birth, and may have to serve with it then.
     needs_ssl = "--waits" in options
     if "--container" in options:
-        enter = import_module("sandmeshd.agent.boot.container").enter
-        rest = (options.get(name, "") for name in ("--shut-in", "--born", "--waits"))
-        options, control, configured = enter(options["--container"], *rest)
+        options, control, configured, account = _enter_container(options)
     else:
         if "--become" in options:
             isolation.settle(*json.loads(options["--become"]))
@@ -92,6 +91,23 @@ def _enter_image(options: dict[str, str], cgroup_fds: list[int]) -> tuple[Any, A
         os.write(int(options["--ready-fd"]), json.dumps({"error": str(error)}).encode() + b"\n")
         os._exit(1)
     return control, account
+
+
+def _enter_container(options: dict[str, str]) -> tuple[dict[str, str], Any, bool, Any]:
+    """Become the agent of a container, and user code's account where its image has no agent."""
+    directory = options["--container"]
+    if "--image" not in options:
+        enter = import_module("sandmeshd.agent.boot.container").enter
+        rest = (options.get(name, "") for name in ("--shut-in", "--born", "--waits"))
+        return (*enter(directory, *rest), None)
+    entry: Any = import_module("sandmeshd.agent.boot.image.container")
+    try:
+        entered, control, account = entry.enter(directory, options["--image"])
+    except (OSError, ValueError) as error:
+        with open(f"{directory}/ready", "w", encoding="utf-8") as ready:  # noqa: PTH123 - pathlib is a slow import
+            ready.write(json.dumps({"error": str(error)}) + "\n")
+        os._exit(1)
+    return entered, control, False, account
 
 
 def _skip_ssl() -> None:

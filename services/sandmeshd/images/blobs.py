@@ -86,7 +86,7 @@ class Blobs:
             if found != blob.digest:
                 await asyncio.to_thread(partial.unlink)
                 raise _wrong(blob.digest, found)
-            await asyncio.to_thread(partial.rename, target)
+            await asyncio.to_thread(_name_whole, partial, target)
 
     async def _download(
         self, source: RepositorySource, blob: Descriptor, partial: Path, progress: Callable[[int], None]
@@ -112,6 +112,13 @@ def _digest(path: Path) -> str:
         while data := file.read(_CHUNK):
             digest.update(data)
     return f"sha256:{digest.hexdigest()}"
+
+
+def _name_whole(partial: Path, target: Path) -> None:
+    """Name a file whose content is on disk: after a crash of the machine it is whole or not there."""
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    partial.rename(target)
 
 
 def _wrong(wanted: str, found: str) -> InvalidArgument:

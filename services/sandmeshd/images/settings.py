@@ -34,6 +34,10 @@ class ImageSettings(Settings):
     image_digests_only: bool = False
     """Images must be named by their digest."""
 
+    image_public_only: bool | None = None
+    """Registries must have public addresses, but for mirrors, and all that SANDMESH_IMAGE_REGISTRIES names; unset: they
+    must in a mesh that several users share."""
+
     image_mirrors: tuple[str, ...] = ()
     """Mirrors of registries, as REGISTRY=URL; they are tried in order, then the registry itself."""
 

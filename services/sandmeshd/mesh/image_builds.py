@@ -16,6 +16,7 @@ from sandmesh.errors import InvalidArgument
 from sandmesh.shared.atomic_file import open_replacement
 from sandmeshd.auth.principal import Principal
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, check_build, check_pull, open_runner
+from sandmeshd.drivers.node.images.policy import store_settings
 from sandmeshd.images.builds.context import Context
 from sandmeshd.images.builds.folders import build_folder
 from sandmeshd.images.builds.options import ImageBuildOptions, MountedSecret, Report, Totals
@@ -67,6 +68,7 @@ async def _build_request(
 ) -> tuple[PulledImage, Totals]:
     own = settings_for(settings, "bubblewrap", BubblewrapSettings)
     check_build(own)
+    settings = settings.model_copy(update={"image_store": store_settings(own)})
     store = ImageStore(settings.image_store, _directory(settings))
     await store.prepare()
     # What a killed mesh has left of it is removed with what killed builds have.

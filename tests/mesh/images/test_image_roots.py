@@ -17,6 +17,7 @@ from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.store import ImageStore
 from sandmeshd.mesh import Mesh
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
+from tests.image_layouts import file_entry, make_tar
 from tests.image_roots import busybox_root, write_image
 from tests.mesh.conftest import MeshMaker
 from tests.ordinary import run_tests, subordinate_home
@@ -137,7 +138,12 @@ def test_all_of_it_holds_for_an_ordinary_user_with_subordinate_ids() -> None:
 
 async def test_what_an_image_cannot_have_is_refused_with_what_to_do(make_mesh: MeshMaker) -> None:
     layers = busybox_root()
-    images: dict[str, Any] = {"plain": (layers, {}), "lost": (layers, {"User": "nobody-here"})}
+    toor = make_tar(file_entry("etc/passwd", b"toor:x:0:0::/root:/bin/sh\n"))
+    images: dict[str, Any] = {
+        "plain": (layers, {}),
+        "lost": (layers, {"User": "nobody-here"}),
+        "toor": ((*layers, toor), {"User": "toor"}),
+    }
     async with mesh_with(make_mesh, images, SANDMESH_ROOT_SANDBOXES="never") as (mesh, folder):
         address = mesh.addresses[0]
 
@@ -152,6 +158,7 @@ async def test_what_an_image_cannot_have_is_refused_with_what_to_do(make_mesh: M
         await refused(errors.InvalidArgument, "image", image="no/CAPITALS here")
         await refused(errors.PermissionDenied, "sandmesh image pull", image="tar:/etc/passwd")
         await refused(errors.SandboxStartFailed, "no user 'nobody-here'", image=f"oci:{folder}/lost")
+        await refused(errors.SandboxStartFailed, "'toor' is root, which this", image=f"oci:{folder}/toor")
         async with SandboxAsync(base_url=address, image=plain, root=False) as box:
             assert "uid=1000" in await run(box, "id")
             assert "denied" in (await run(box, "echo x > /etc/x")).lower()

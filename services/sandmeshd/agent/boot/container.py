@@ -49,19 +49,20 @@ def enter(
         import_module("sandmeshd.agent.boot.birth").prepare(waits, directory, int(user))
     if syscalls.passes_on_capabilities():
         users.become_agent()
-        options, message = _options(directory), _zygote_config(directory)
+        options, message = open_files(directory), _zygote_config(directory)
         control = fork_zygote([], message)
     else:
         # The zygote's program must start as uid 0 to have capabilities at all.
         control = fork_zygote([])
         users.become_agent()
-        options, message = _options(directory), _zygote_config(directory)
+        options, message = open_files(directory), _zygote_config(directory)
         if message:
             control.send(message)
     return options, control, bool(message)
 
 
-def _options(directory: str) -> dict[str, str]:
+def open_files(directory: str) -> dict[str, str]:
+    """Open the agent's files in a directory and remove its configuration; return the options that name them."""
     config = os.open(f"{directory}/{CONFIG}", os.O_RDONLY | os.O_CLOEXEC)
     _remove(directory, CONFIG)
     ready = os.open(f"{directory}/{READY}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

@@ -14,6 +14,7 @@ import os
 import socket
 
 from sandmeshd.agent.userland.core import isolation, syscalls, users
+from sandmeshd.agent.userland.core.loader_variables import HELD_BACK, LOADED
 
 TYPE_CHECKING = False  # as in syscalls; pathlib is as slow
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def fork_zygote(
     """Fork the process that becomes the zygote and return the socket to it.
 
     Where the root is an image its user namespace has all ids, it becomes the `account`, and no more than so many
-    `processes` of all users together run there.
+    `processes` of all users together run there. The account of a container has no separate namespaces.
 
     Without `config`, which `zygote_config` returns, it waits for that on the socket. Only it keeps `cgroup_fds`,
     the files through which its children enter user code's control group.
@@ -66,10 +67,10 @@ def _run_child(
     try:
         _prepare(control, cgroup_fds)
         config = json.loads(message or control.recv(LARGEST_MESSAGE) or "null")
-        if config is not None and config["user"]:
-            users.pass_on_capabilities()
-            isolation.restrict(base64.b64decode(config["seccomp"]))
-            _become_zygote(control, ["container_zygote", str(config["user"])], cgroup_fds, config)
+        if config is not None and (config["user"] or (account is not None and account.in_container)):
+            _restrict_container(account, base64.b64decode(config["seccomp"]))
+            module = ["container_zygote", *_account_arguments(account, config["user"])]
+            _become_zygote(control, module, cgroup_fds, config)
         if config is not None and account is not None:
             account.limit_namespace(processes)
         if config is not None and isolation.enter_nested_namespaces(whole=account is not None) == 0:
@@ -81,6 +82,20 @@ def _run_child(
         control.send(json.dumps({"error": f"user code's namespaces could not be created: {error}"}).encode())
     finally:
         os._exit(1)
+
+
+def _restrict_container(account: Account | None, seccomp: bytes) -> None:
+    if account is not None and account.uid == 0:
+        isolation.be_contained_root(seccomp)
+        return
+    users.pass_on_capabilities()
+    isolation.restrict(seccomp)
+
+
+def _account_arguments(account: Account | None, user: int) -> list[str]:
+    """Return user code's uid, its gid, and its supplementary gids after their number."""
+    numbers = [user, user, 0] if account is None else [account.uid, account.gid, len(account.groups), *account.groups]
+    return list(map(str, numbers))
 
 
 def _prepare(control: socket.socket, cgroup_fds: list[int]) -> None:
@@ -98,4 +113,9 @@ def _become_zygote(
     for fd in passed:
         os.set_inheritable(fd, True)
     arguments = [config["python"], "-I", PROGRAM, *module, *map(str, passed)]
-    os.execve(config["python"], arguments, config["environment"])  # noqa: S606 - no shell is wanted
+    # What an image or a user has the loader load must not come into a process that others are started from.
+    environment = {
+        f"{HELD_BACK}{name}" if name.startswith(LOADED) else name: value
+        for name, value in config["environment"].items()
+    }
+    os.execve(config["python"], arguments, environment)  # noqa: S606 - no shell is wanted

@@ -34,6 +34,8 @@ class ProcessLimits:
     """Of each process; also of those that all processes of the uid have on their way through sockets together."""
     signals: int = 0
     """Of those that wait for all processes together."""
+    group: int = 0
+    """The gid of the processes with `user`; 0: that number."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The program that runs beside user code: `python -I __main__.py MODULE FD...`, where the first is its control socket.
 
 MODULE is `zygote`, the first process of a sandbox's nested namespaces, `template_process` or `image_template_process`,
-which fork such processes, or `container_zygote`, the zygote of a container, which takes the uid of user code before its
+which fork such processes, or `container_zygote`, the zygote of a container, which takes user code's account before its
 descriptors; or a kernel of `languages`, such as `languages.bash`.
 """
 
@@ -16,6 +16,7 @@ def main() -> None:
     """Run the module. This package is found last, so that nothing beside it stands in for the template's own."""
     site = str(Path(__file__).parents[3])
     sys.path.append(site)
+    import_module("sandmeshd.agent.userland.core.loader_variables").restore()
     module = sys.argv[1] if "." in sys.argv[1] else f"core.{sys.argv[1]}"
     import_module(f"sandmeshd.agent.userland.{module}").run(list(map(int, sys.argv[2:])), site)
 

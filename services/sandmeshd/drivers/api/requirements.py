@@ -12,6 +12,9 @@ from sandmesh.errors import CapabilityMissing, InvalidArgument
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
+ROOTS: Mapping[str, str] = {"image": "by the driver", "root": "by the driver"}
+"""What a driver adds to what it is able to do if it checks itself what an image and root inside require."""
+
 SMALLEST_MEMORY = 32 << 20
 """Less does not hold a kernel of Python."""
 
@@ -84,6 +87,7 @@ def check(
 def _unmet(request: pb.CreateSandboxRequest, able: Mapping[str, str], most: Mapping[str, int]) -> list[str]:
     limits = limit_values(request.spec.limits)
     needs = [name for name, value in limits.items() if value and name not in able]
+    needs += [name for name in ROOTS if getattr(request.spec, name) and name not in able]
     needs += [f"{name} (at most {value} here)" for name, value in most.items() if limits[name] > value]
     if request.spec.port_count:
         needs.append("ports")

@@ -18,7 +18,6 @@ from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
 from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 from sandmeshd.drivers.bubblewrap.identity import UidLeases, release, sandbox_identity
-from sandmeshd.drivers.bubblewrap.images.environment import ImageEnvironments
 from sandmeshd.drivers.bubblewrap.images.fork_start import ImageForkStarter
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
 from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
@@ -40,6 +39,7 @@ from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Outlet, Resolver
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import BuildStep
+from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.drivers.node.portable_python import PortablePython
 from sandmeshd.drivers.node.processes import end

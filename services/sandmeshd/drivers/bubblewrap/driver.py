@@ -17,7 +17,6 @@ from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.identity import release
 from sandmeshd.drivers.bubblewrap.images.plan import CHANGES
 from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
-from sandmeshd.drivers.bubblewrap.images.source import directory_of, image_of, variables
 from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, pause_files, resume
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.requirements import (
@@ -39,6 +38,7 @@ from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import check_alive
+from sandmeshd.drivers.node.images.process import check_name, directory_of, image_of, variables
 from sandmeshd.drivers.node.mounts.host_directories import opened
 from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.process_driver import ProcessDriver
@@ -105,7 +105,7 @@ class BubblewrapDriver(ProcessDriver):
         await self._probe.version()
         template = self._builds.template(request.spec.template)
         with full_disk_explained(self._settings.paths.sandboxes):
-            self._images.check_name(request.spec, self._builds.names)
+            check_name(request.spec, self._builds.names)
             reference = image_of(request.spec, template) or self._snapshots.image_of(request.spec)
             if reference:
                 return await self._create_from_image(folder, request, template, reference)

@@ -79,7 +79,8 @@ def check(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> None:
         CapabilityMissing: Some cannot; `facts["needs"]` names each.
         InvalidArgument: An environment variable's name or value is invalid, or memory is too small.
     """
-    requirements.check(request, NAME, capabilities(groups).limits, _maximums(), ["ports"] if request.ports else [])
+    able = {**capabilities(groups).limits, **requirements.ROOTS}
+    requirements.check(request, NAME, able, _maximums(), ["ports"] if request.ports else [])
 
 
 def _maximums() -> dict[str, int]:

@@ -9,9 +9,8 @@ from typing import ClassVar, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.api.settings import DriverSettings
+from sandmeshd.drivers.node.images.policy import ImageSandboxSettings
 from sandmeshd.drivers.node.mounts.host_directories import Rules
-from sandmeshd.images.settings import ImageSettings
 from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
@@ -26,7 +25,7 @@ ROOT_UIDS = "2000131072-2065667071"
 _MAPS = ("/proc/self/uid_map", "/proc/self/gid_map")
 
 
-class BubblewrapSettings(DriverSettings):
+class BubblewrapSettings(ImageSandboxSettings):
     """Settings of the bubblewrap driver of one mesh on one node."""
 
     keeps_directories: ClassVar[bool] = True
@@ -80,17 +79,6 @@ class BubblewrapSettings(DriverSettings):
     system_source: SourceName = Field(default="auto", validation_alias="SANDMESH_SYSTEM_SOURCE")
     """Where templates' Debian packages come from: the host's installed ones, a separate system built from Debian's
     archive, or (auto) the host's where all are installed."""
-
-    image_store: ImageSettings | None = Field(default=None, exclude=True)
-    """Where images are, and what they may be: the mesh's settings."""
-
-    root_sandboxes: Literal["allowed", "never"] = Field(default="allowed", validation_alias="SANDMESH_ROOT_SANDBOXES")
-    """Whether sandboxes may have root inside, where an image is their root."""
-
-    image_sandboxes: Literal["any", "pulled", "never"] = Field(
-        default="any", validation_alias="SANDMESH_IMAGE_SANDBOXES"
-    )
-    """Which images sandboxes may have: any, only those that an administrator has pulled, or none."""
 
     scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""

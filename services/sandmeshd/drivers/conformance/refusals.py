@@ -86,6 +86,16 @@ async def pause_and_snapshot_are_refused_where_they_are_missing(subject: Subject
             await expect_error(CapabilityMissing, driver.delete_snapshot(gone))
 
 
+async def an_image_and_root_inside_are_refused_where_they_are_missing(subject: Subject) -> None:
+    """CAPABILITY_MISSING for what is not reported, and for root inside where there is no image to be root in."""
+    async with subject.open() as driver:
+        able = (await driver.get_info(pb.GetInfoRequest())).capabilities
+        expect(able.images or not able.root, "it has root inside, and no images")
+        if not able.images:
+            await _refused(driver, subject.request(image="docker.io/library/debian:12"), "image")
+        await _refused(driver, subject.request(root=True), "root")
+
+
 async def an_id_that_is_a_path_is_refused(subject: Subject) -> None:
     """INVALID_ARGUMENT, of every method that takes one."""
     async with subject.open() as driver:

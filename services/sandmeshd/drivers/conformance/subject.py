@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -54,12 +54,15 @@ class Subject:
     shared: str = ""
     """A directory of the node, writable for user code, that workspaces may be in; empty: there is none."""
 
+    image: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Fields of the spec of each of the suite's sandboxes, for an image as their root; empty: the template's own."""
+
     lease: Callable[[], int] | None = None
     """Gives a port of the node's range that no sandbox has; None where sandboxes need none."""
 
     def request(self, sandbox_id: str = "", **fields: object) -> pb.CreateSandboxRequest:
         """Return a request for a sandbox, by default with a new id, and with fields of its spec."""
-        spec = sandbox_pb2.SandboxSpec(template=self.template, **fields)  # type: ignore[arg-type]  # fields by name
+        spec = sandbox_pb2.SandboxSpec(template=self.template, **{**self.image, **fields})  # type: ignore[arg-type]  # fields by name
         ports = [self.lease()] if self.lease else []
         return pb.CreateSandboxRequest(sandbox_id=sandbox_id or new_id(), mesh_id=self.mesh_id, spec=spec, ports=ports)
 

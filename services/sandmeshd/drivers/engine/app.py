@@ -23,6 +23,7 @@ from sandmeshd.drivers.engine.orphans import remove_with_orphans
 from sandmeshd.drivers.engine.requirements import default_memory
 from sandmeshd.drivers.engine.runtimes import GVISOR
 from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.engine.unmodified.sandboxes import UnmodifiedSandboxes
 from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.runtime.paths import MeshPaths
@@ -56,7 +57,8 @@ async def open_driver(
         settings = settings.model_copy(update=found)
         book = load_templates() if templates is None else templates
         images = Images(settings, engine, book, ImageBuilder(settings))
-        driver = EngineDriver(settings, engine, images, filters.user)
+        unmodified = UnmodifiedSandboxes(settings, engine, filters.image_user)
+        driver = EngineDriver(settings, engine, images, unmodified, filters.user)
         await _sweep(engine, settings.paths, settings.link)
         await driver.adopt()
         try:

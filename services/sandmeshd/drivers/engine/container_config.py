@@ -119,10 +119,10 @@ def _files(
         "/tmp": f"rw,exec,nosuid,nodev,size={size},mode=1777",  # noqa: S108 - inside
         HOME: f"rw,exec,nosuid,nodev,size={size},{owner}",
     }
-    mounts = [_bind(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
+    mounts = [bind(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
     if not settings.profile.runtime:
         # The engine writes no hosts file for a container without a separate network.
-        mounts.append(_bind(str(folder.sockets / HOSTS), "/etc/hosts", read_only=True))
+        mounts.append(bind(str(folder.sockets / HOSTS), "/etc/hosts", read_only=True))
     if disk and WORKSPACE not in shared:
         memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owner}"
     elif WORKSPACE not in shared:
@@ -130,9 +130,9 @@ def _files(
         options = {"Labels": _owner_labels(settings, folder)}
         mounts.append({"Type": "volume", "Target": WORKSPACE, "VolumeOptions": options})
     if trusts and BUNDLE.exists():
-        mounts.append(_bind(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
-    mounts += [_bind(real, place, read_only=False) for place, real in shared.items()]
-    mounts += [_bind(str(real), place, read_only=True) for real, place in settings.host_mounts]
+        mounts.append(bind(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
+    mounts += [bind(real, place, read_only=False) for place, real in shared.items()]
+    mounts += [bind(str(real), place, read_only=True) for real, place in settings.host_mounts]
     return {"Tmpfs": memory, "ShmSize": size, "Mounts": mounts}
 
 
@@ -145,10 +145,11 @@ def scratch_directories(container: Mapping[str, Any], places: Iterable[str]) -> 
 
 def bind_data(mounts: Iterable[tuple[Path, str]]) -> list[dict[str, Any]]:
     """Return the mounts of the administrator's data."""
-    return [_bind(str(real), place, read_only=True) for real, place in mounts]
+    return [bind(str(real), place, read_only=True) for real, place in mounts]
 
 
-def _bind(source: str, target: str, read_only: bool) -> dict[str, Any]:
+def bind(source: str, target: str, read_only: bool) -> dict[str, Any]:
+    """Return the mount of a file or directory of the host."""
     # File systems mounted below the source would be writable under older engines: they are left out.
     options = {"Propagation": "rprivate", "NonRecursive": True}
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only, "BindOptions": options}

@@ -24,9 +24,11 @@ from sandmeshd.drivers.engine.requirements import capabilities, check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.engine.start import Starter
+from sandmeshd.drivers.engine.unmodified.sandboxes import UnmodifiedSandboxes
 from sandmeshd.drivers.node.agent_config import WORKSPACE
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver, check_alive
+from sandmeshd.drivers.node.images.process import check_name
 from sandmeshd.drivers.node.mounts.host_directories import WorkspaceDir, opened
 from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.processes import to_the_end
@@ -89,7 +91,16 @@ SETTLED_SECONDS = 0.5
 class EngineDriver(NodeDriver):
     """One mesh's sandboxes on an engine; opened by `open_driver`."""
 
-    def __init__(self, settings: DockerSettings, engine: Engine, images: Images, user_filter: bytes) -> None:
+    saves_roots = False
+
+    def __init__(
+        self,
+        settings: DockerSettings,
+        engine: Engine,
+        images: Images,
+        unmodified: UnmodifiedSandboxes,
+        user_filter: bytes,
+    ) -> None:
         self._events = EventSubscriber(engine, node_labels(settings))
         super().__init__(settings.paths, self._events, settings.snapshot_bytes)
         self._settings = settings
@@ -97,6 +108,7 @@ class EngineDriver(NodeDriver):
         self._engine = engine
         self._images = images
         self._planner = Planner(settings, images, user_filter)
+        self._unmodified = unmodified
         self._starter = (NetworkStarter if settings.link.remote else Starter)(settings, engine, self._events)
         self._lifetimes: dict[str, int] = {}
         self._enforceable: Mapping[str, str] = {}
@@ -111,7 +123,12 @@ class EngineDriver(NodeDriver):
             node_id=self._settings.node_id,
             runtime_version=f"Docker {info.get('ServerVersion')} ({info.get('Driver')}), agents {link}",
             capabilities=capabilities(
-                self._profile, self._enforceable, link, volumes=self._settings.volumes_root is not None
+                self._profile,
+                self._enforceable,
+                link,
+                volumes=self._settings.volumes_root is not None,
+                images=self._unmodified.able,
+                root=self._unmodified.root_able,
             ),
             templates=await self._images.describe(),
             port_range=pb.PortRange(first=link.first, last=link.last) if link.first else None,
@@ -130,6 +147,11 @@ class EngineDriver(NodeDriver):
             template = self._images.template(request.spec.template)
             enforceable = self._enforceable or self._profile.enforceable(await self._engine.info())
             check(self._profile, request, enforceable, self._settings.link)
+            self._unmodified.check(request.spec)
+            if request.spec.image:
+                check_name(request.spec, self._images.names)
+                plan = await self._unmodified.plan(folder, request, template, enforceable)
+                return await self._start(plan, {})
             self._snapshots.check(request.spec)
             await self._planner.check_prepared(template)
             with (
@@ -273,6 +295,7 @@ class EngineDriver(NodeDriver):
             if self._settings.ends_with_driver:
                 await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
         finally:
+            await self._unmodified.close()
             self._warm_links.close()
             for task in self._tasks:
                 task.cancel()

@@ -107,15 +107,15 @@ class Engine:
         """Return an image, None if it does not exist or the name is invalid."""
         return await self._find(self.docker.images.inspect(name), (NOT_FOUND, BAD_NAME))
 
-    async def pull(self, name: str) -> AsyncGenerator[str]:
-        """Pull an image, yielding its progress.
+    async def pull(self, name: str, auth: dict[str, str] | None = None) -> AsyncGenerator[str]:
+        """Pull an image, with the credentials of its registry if there are any, yielding the progress.
 
         Raises:
             RuntimeUnavailable: The engine does not answer.
             DockerError: It cannot pull the image.
         """
         try:
-            async for line in self.docker.images.pull(name, stream=True):
+            async for line in self.docker.images.pull(name, auth=auth, stream=True):
                 yield str(line.get("status", ""))
         except DockerError as error:
             if error.status == NO_ENGINE:

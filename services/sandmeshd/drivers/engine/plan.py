@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from sandmesh.api.agent.v1 import agent_pb2
@@ -24,9 +25,11 @@ from sandmeshd.drivers.engine.requirements import enforced
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node import agent_config as shared
+from sandmeshd.drivers.node.images.process import directory_of, variables
 from sandmeshd.drivers.node.mounts.training_data import data_mounts
 from sandmeshd.drivers.node.mounts.user_view import image_mounts
 from sandmeshd.drivers.node.records import Folder, SpecRecord
+from sandmeshd.images.image import ImageConfig
 from sandmeshd.templates import Template
 
 
@@ -40,14 +43,26 @@ def new_record(
 
 
 def agent_config(
-    record: SpecRecord, template: Template, user_filter: bytes, settings: DockerSettings
+    record: SpecRecord,
+    template: Template,
+    user_filter: bytes,
+    settings: DockerSettings,
+    image: ImageConfig | None = None,
 ) -> agent_pb2.AgentConfig:
-    """Return the configuration of a sandbox's agent; what enforces its network grant is added to the record."""
+    """Return the configuration of a sandbox's agent; what enforces its network grant is added to the record.
+
+    `image` is what an image that has no agent says: who user code is then, the agent finds out in it.
+    """
     config = shared.agent_config(record.sandbox, AGENT_DIRECTORY, template)
     config.fencing_token = record.fencing_token
     config.seccomp_filter = user_filter
     config.ends_with_driver = settings.ends_with_driver and not settings.link.remote
-    config.user_id = shared.USER_ID
+    if image is None:
+        config.user_id = shared.USER_ID
+    else:
+        config.environment.clear()
+        config.environment.update(variables(image, template, record.sandbox.spec))
+        config.workspace, config.home = directory_of(image), ""
     if "memory" in settings.profile.by_engine and not config.memory_bytes:
         # So that calls that are ended for it say so. Beyond gVisor's its kernel ends, and with it the agent.
         config.memory_bytes = settings.default_memory
@@ -71,6 +86,20 @@ class Plan:
     """Whether programs in it are shown another boot_id than the machine's."""
     port: int = 0
     """The port of the engine's machine that was leased for it."""
+    shared: Path = Path()
+    """The directory of this machine that agent and driver share, where the engine sees its files."""
+
+
+def plan_of(
+    settings: DockerSettings,
+    folder: Folder,
+    record: SpecRecord,
+    config: agent_pb2.AgentConfig,
+    container: dict[str, Any],
+) -> Plan:
+    """Return the plan of a container."""
+    name = container_name(settings.paths.mesh_id, folder.sandbox_id)
+    return Plan(folder, record, config, container, name, shared=folder.sockets)
 
 
 class Planner:
@@ -115,9 +144,8 @@ class Planner:
         if not settings.link.remote:
             container["HostConfig"]["Mounts"] += bind_data(image_mounts(template, settings.paths))
         container["HostConfig"]["Tmpfs"] |= scratch_directories(container, template.scratch)
-        name = container_name(settings.paths.mesh_id, folder.sandbox_id)
-        plan = Plan(folder, record, config, container, name, port=sum(request.ports))
+        plan = replace(plan_of(settings, folder, record, config, container), port=sum(request.ports))
         if not settings.link.remote:
             return replace(plan, own_boot_id=bool(template.user) and os.geteuid() == 0 and settings.profile is DOCKER)
         configure_listener(config, record.sandbox)
-        return replace(plan, container=with_network(container, settings.link, name, plan.port))
+        return replace(plan, container=with_network(container, settings.link, plan.name, plan.port))

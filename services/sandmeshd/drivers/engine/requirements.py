@@ -21,7 +21,13 @@ NONE = sandbox_pb2.NETWORK_MODE_NONE
 
 
 def capabilities(
-    profile: RuntimeProfile, limits: Mapping[str, str], link: AgentAccess, *, volumes: bool = True
+    profile: RuntimeProfile,
+    limits: Mapping[str, str],
+    link: AgentAccess,
+    *,
+    volumes: bool = True,
+    images: bool = True,
+    root: bool = True,
 ) -> pb.Capabilities:
     """Return the driver's capabilities."""
     return pb.Capabilities(
@@ -35,6 +41,8 @@ def capabilities(
         agent_port=link.mode == "port",
         separate_user=True,
         isolation=profile.isolation,
+        images=images and not link.remote,
+        root=root and not link.remote,
     )
 
 
@@ -75,8 +83,9 @@ def check(
         InvalidArgument: An environment variable's name or value is invalid, memory is too small, or a leased port is
             out of range.
     """
+    able = {**enforceable, **requirements.ROOTS}
     requirements.check(
-        request, profile.name, enforceable, {"disk": requirements.half_of_memory()}, list(_unmet(request, link))
+        request, profile.name, able, {"disk": requirements.half_of_memory()}, list(_unmet(request, link))
     )
     if link.mode == "port" and not all(link.first <= port <= link.last for port in request.ports):
         raise InvalidArgument(f"ports must be from {link.first} to {link.last}", {"field": "ports"})

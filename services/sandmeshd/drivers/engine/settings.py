@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, ByteSize, Field
 
-from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.engine.links import PORTS, AgentAccess, LinkChoice, check_address, check_ports
 from sandmeshd.drivers.engine.runtimes import DOCKER, RuntimeProfile
 from sandmeshd.drivers.node.agent_config import USER_ID
+from sandmeshd.drivers.node.images.policy import ImageSandboxSettings
 from sandmeshd.drivers.node.mounts.host_directories import Rules
 from sandmeshd.drivers.node.mounts.host_files import granted
 
@@ -37,7 +37,7 @@ def check_memory(value: ByteSize) -> ByteSize:
     return value
 
 
-class DockerSettings(DriverSettings):
+class DockerSettings(ImageSandboxSettings):
     """Settings of the docker driver of one mesh on one node, and of drivers on its engine with another runtime."""
 
     profile: ClassVar[RuntimeProfile] = DOCKER

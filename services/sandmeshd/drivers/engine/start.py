@@ -28,7 +28,7 @@ TAIL_BYTES = 4096
 LAST_LINES, LAST_CHARACTERS = 3, 500
 """How much of an agent's output is in the message of a start that failed."""
 POLL_SECONDS = 0.004
-READY, LIFETIME = "ready", "life"
+READY, LIFETIME, AGENT_SOCKET = "ready", "life", "agent.sock"
 HOSTS_FILE = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 """The names that resolve without a network (hosts(5))."""
 
@@ -53,10 +53,12 @@ class Starter:
             WrongState: The image does not exist.
         """
         self._make_folder(plan)
-        lifetime = _open_lifetime_pipe(plan.folder.sockets / LIFETIME) if self._settings.ends_with_driver else None
+        lifetime = _open_lifetime_pipe(plan.shared / LIFETIME) if self._settings.ends_with_driver else None
         try:
             await self._run(plan)
             await self._wait_for_agent(plan, ended)
+            if plan.shared != plan.folder.sockets:
+                await asyncio.to_thread(seclude, plan)
             if plan.own_boot_id:
                 await self._give_boot_id(plan)
         except BaseException:
@@ -91,22 +93,25 @@ class Starter:
         plan.record.write(folder)
         folder.sockets.mkdir(exist_ok=True)
         # Only this user can pass the directories above it; inside it is below a directory of only the agent.
-        folder.sockets.chmod(0o700 if os.geteuid() == 0 else 0o777)
+        shared = plan.shared
+        if shared != folder.sockets:
+            folder.sockets.chmod(0o755)
+            shared.mkdir()
+        shared.chmod(0o700 if os.geteuid() == 0 else 0o777)
         files = agent_files(plan.config)
         for name, data in files.items():
-            path = folder.sockets / name
+            path = shared / name
             path.write_bytes(data)
             path.chmod(0o600 if os.geteuid() == 0 else 0o644)
         hosts = folder.sockets / HOSTS
         hosts.write_text(HOSTS_FILE)
         hosts.chmod(0o644)
         if os.geteuid() == 0:
-            for path in (folder.sockets, *(folder.sockets / name for name in files)):
+            for path in (shared, *(shared / name for name in files)):
                 os.chown(path, AGENT_ID, AGENT_ID)
 
     async def _wait_for_agent(self, plan: Plan, ended: asyncio.Event) -> None:
-        folder = plan.folder
-        ready = folder.sockets / READY
+        ready = plan.shared / READY
         try:
             async with asyncio.timeout(self._settings.start_timeout):
                 while not (line := _read(ready)).endswith(b"\n"):
@@ -134,6 +139,19 @@ class Starter:
             last = " | ".join(line.strip() for line in log.splitlines()[-LAST_LINES:])
             message = f"{message}; its last output: {last[-LAST_CHARACTERS:]}"
         return SandboxStartFailed(message, {"detail": log or why})
+
+
+def seclude(plan: Plan) -> None:
+    """Take the agent's socket out of the directory that its container has, and remove that from the host.
+
+    Root inside can enter that directory. It is empty then, nothing can be made in it any more, and who connects
+    on the host reaches the agent and nothing that user code might put in its place.
+    """
+    shared = plan.shared
+    (shared / AGENT_SOCKET).rename(plan.folder.sockets / AGENT_SOCKET)
+    for path in list(shared.iterdir()):
+        path.unlink()
+    shared.rmdir()
 
 
 def _open_lifetime_pipe(path: Path) -> int:

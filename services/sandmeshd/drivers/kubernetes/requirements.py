@@ -59,7 +59,14 @@ def check(request: pb.CreateSandboxRequest, able: Mapping[str, str], *, on_volum
         CapabilityMissing: Some cannot; `facts["needs"]` names each.
         InvalidArgument: An environment variable's name or value is invalid, or memory is too small.
     """
-    requirements.check(request, NAME, able, {}, list(_unmet(request)), workspace_in_memory=not on_volumes)
+    requirements.check(
+        request,
+        NAME,
+        able,
+        {},
+        list(_unmet(request)),
+        workspace_in_memory=not on_volumes,
+    )
 
 
 def _unmet(request: pb.CreateSandboxRequest) -> Iterator[str]:

@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import ClassVar
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, CapabilityMissing, InvalidArgument, SandboxLost, SandboxNotFound
@@ -15,6 +16,7 @@ from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, MeshFolders, SpecRecord, hand_over, read_record
 from sandmeshd.drivers.node.removal import finish_removals
 from sandmeshd.drivers.snapshots import Snapshots
+from sandmeshd.drivers.snapshots.snapshots import IMAGE
 from sandmeshd.runtime.keyed_locks import KeyedLocks
 from sandmeshd.runtime.paths import MeshPaths
 
@@ -37,6 +39,9 @@ class FixedGrants:
 
 class NodeDriver(FixedGrants, ABC):
     """One mesh's sandboxes on a machine; a runtime's driver starts, observes and removes them."""
+
+    saves_roots: ClassVar[bool] = True
+    """Whether a snapshot has what was changed of an image that is the root."""
 
     def __init__(self, paths: MeshPaths, changes: Watched, snapshot_bytes: int) -> None:
         self._paths = paths
@@ -153,10 +158,18 @@ class NodeDriver(FixedGrants, ABC):
         return pb.InstallTokenResponse()
 
     async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
-        """Save workspace and home, which user code leaves as they are meanwhile."""
+        """Save workspace and home, which user code leaves as they are meanwhile.
+
+        Raises:
+            CapabilityMissing: Its root is an image whose changes this driver cannot save.
+        """
         folder = self._folders.folder(request.sandbox_id)
         async with self._locks.held(request.sandbox_id):
             sandbox, record = await self._inspect(request.sandbox_id), read_record(folder)
+            if IMAGE in sandbox.enforced and not self.saves_roots:
+                fix = "save files with box.fs, or choose the bubblewrap driver"
+                message = f"this driver has no snapshots of sandboxes with images: {fix}"
+                raise CapabilityMissing(message, {"needs": "snapshot", "fix": fix})
             return await self._snapshots.take(request, sandbox, record.fencing_token if record else 0)
 
     async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
+import os
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,6 +19,7 @@ from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 _DIGITS: Final = 24
 """Of a layer's digest in its directory's name: 127 of them fit into the options of one mount, which are a page."""
+_libc = ctypes.CDLL(None, use_errno=True)
 _NEW: Final = ".new-"
 _GONE: Final = ".gone-"
 
@@ -68,6 +71,7 @@ class Layers:
                         f"a layer is not what the configuration says: {content.diff_id}, not {diff_id}"
                     )
                 (fresh / "layer.json").write_text(json.dumps(asdict(content)))
+                await asyncio.to_thread(_write_back, fresh)
                 fresh.rename(self._path(diff_id))
             finally:
                 await asyncio.shield(asyncio.to_thread(remove_tree, fresh))
@@ -89,3 +93,14 @@ class Layers:
 
     def _path(self, diff_id: str) -> Path:
         return self.directory / self.name(diff_id)
+
+
+def _write_back(directory: Path) -> None:
+    """Write to disk what is in a directory, with all that its file system has: a hundred thousand files at one time."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if _libc.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(directory))
+    finally:
+        os.close(descriptor)

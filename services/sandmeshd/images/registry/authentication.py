@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandmesh.errors import PermissionDenied, RuntimeUnavailable
 from sandmeshd.images.registry.credentials import Credentials
+from sandmeshd.images.registry.public_only import refusal_in
 
 LONGEST_HEADER: Final = 8192
 _LARGEST_ANSWER: Final = 1 << 20
@@ -73,6 +74,8 @@ async def authorize(
         async with session.request(method, challenge.realm, proxy=proxy, allow_redirects=False, **options) as response:
             data, status = await _read(response), response.status
     except (aiohttp.ClientError, TimeoutError) as error:
+        if refused := refusal_in(error):
+            raise PermissionDenied(f"it demands a token from {urlsplit(challenge.realm).netloc}: {refused}") from None
         message = f"{urlsplit(challenge.realm).netloc}, which gives tokens for it, does not respond: {error}"
         raise RuntimeUnavailable(message, {"fix": "try later"}) from None
     if status in {400, 401, 403, 404}:

@@ -21,6 +21,7 @@ from sandmeshd.images.reference import Reference
 from sandmeshd.images.registry.authentication import Challenge, authorize, parse_challenge
 from sandmeshd.images.registry.connection import is_loopback, proxy_for
 from sandmeshd.images.registry.credentials import find_credentials
+from sandmeshd.images.registry.public_only import refusal_in
 from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.sources.source import Resolved
 
@@ -175,6 +176,9 @@ class RegistryClient:
         return PermissionDenied(f"the registry refuses {self._reference}: {why}: {fix}", {"fix": fix})
 
     def _silent(self, error: BaseException) -> SandmeshError:
+        if refused := refusal_in(error):
+            fix = "check its name, or have an administrator name the registry's inner address in SANDMESH_IMAGE_MIRRORS"
+            return PermissionDenied(f"{self._url} leads to an address of this network ({refused}): {fix}", {"fix": fix})
         fix = "check its name and the network, or set SANDMESH_IMAGE_PROXY or SANDMESH_IMAGE_MIRRORS"
         return RuntimeUnavailable(f"{self._url} does not respond ({error or 'time-out'}): {fix}", {"fix": fix})
 

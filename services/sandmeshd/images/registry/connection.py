@@ -13,6 +13,7 @@ import aiohttp
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.images.reference import DOCKER_HUB
+from sandmeshd.images.registry.public_only import socket_factory
 from sandmeshd.images.settings import ImageSettings
 
 _HUB_HOST: Final = "registry-1.docker.io"
@@ -42,15 +43,19 @@ def proxy_for(settings: ImageSettings, url: str) -> str | None:
 
 
 @asynccontextmanager
-async def open_session(settings: ImageSettings, url: str) -> AsyncGenerator[aiohttp.ClientSession]:
+async def open_session(
+    settings: ImageSettings, url: str, *, is_mirror: bool = False
+) -> AsyncGenerator[aiohttp.ClientSession]:
     """Open a session for a registry.
 
     Raises:
         InvalidArgument: A file of certificates is not there, or is none.
+        PermissionDenied: The registry is in a network of the machine's, and no administrator has named it.
     """
+    factory = await socket_factory(settings, url, is_mirror=is_mirror)
     context = _ssl_context(settings, urlsplit(url).netloc)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS)
-    connector = aiohttp.TCPConnector(ssl=context, limit=8)
+    connector = aiohttp.TCPConnector(ssl=context, limit=8, socket_factory=factory)
     headers = {"User-Agent": "sandmesh"}
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, headers=headers, auto_decompress=False, max_line_size=16384

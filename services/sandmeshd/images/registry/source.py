@@ -49,7 +49,8 @@ async def open_registry(settings: ImageSettings, reference: Reference) -> AsyncG
     """Open the registry of an image, and its mirrors."""
     async with AsyncExitStack() as stack:
         clients: list[RegistryClient] = []
-        for url in (*mirrors_of(settings, reference.registry), url_of(reference.registry)):
-            session = await stack.enter_async_context(open_session(settings, url))
+        own = url_of(reference.registry)
+        for url in (*mirrors_of(settings, reference.registry), own):
+            session = await stack.enter_async_context(open_session(settings, url, is_mirror=url != own))
             clients.append(RegistryClient(settings, session, url, reference))
         yield RegistrySource(clients)

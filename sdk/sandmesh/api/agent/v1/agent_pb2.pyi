@@ -568,6 +568,7 @@ class AgentConfig(_message.Message):
     OWN_TOOLS_FIELD_NUMBER: _builtins.int
     ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     HOME_FIELD_NUMBER: _builtins.int
     TLS_FILE_FIELD_NUMBER: _builtins.int
     TRUSTED_CERTIFICATES_FIELD_NUMBER: _builtins.int
@@ -608,6 +609,8 @@ class AgentConfig(_message.Message):
     """The uid and gid of user code where a container keeps it apart from the agent by uid; 0: separate namespaces do.
     Its processes are then counted by the runtime and max_processes is not used: a uid's are shared by all containers.
     """
+    group_id: _builtins.int
+    """The gid of user code there; 0: the same number."""
     home: _builtins.str
     """User code's home, which a snapshot has beside the workspace; empty: none."""
     tls_file: _builtins.str
@@ -686,6 +689,7 @@ class AgentConfig(_message.Message):
         own_tools: _abc.Iterable[Global___OwnTool] | None = ...,
         environments: _abc.Mapping[_builtins.str, Global___TrainingEnvironment] | None = ...,
         user_id: _builtins.int = ...,
+        group_id: _builtins.int = ...,
         home: _builtins.str = ...,
         tls_file: _builtins.str = ...,
         trusted_certificates: _builtins.bytes = ...,
@@ -697,7 +701,7 @@ class AgentConfig(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["birth", b"birth", "call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "image_changes", b"image_changes", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "record", b"record", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tls_identity", b"tls_identity", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "group_id", b"group_id", "hidden_directory", b"hidden_directory", "home", b"home", "image_changes", b"image_changes", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "record", b"record", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tls_identity", b"tls_identity", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

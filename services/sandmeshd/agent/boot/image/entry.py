@@ -28,28 +28,34 @@ class ImageEntry:
         """Directories of the sandbox's own that become the account's."""
         self.processes: int = values["processes"]
         """The most processes of all users together."""
+        self._may_be_root: bool = values["may_be_root"]
 
     def account(self) -> Account:
         """Return the account of user code, which owns its directories from now on.
 
         Raises:
-            ValueError: The image lacks it.
+            ValueError: The image lacks it, or it has root's uid by another name.
         """
         found = find_account(self._user, self._root)
+        if found.uid == 0 and not self._may_be_root:
+            # Only the image itself can tell: its passwd(5) may give any name that uid.
+            raise ValueError(
+                f"the image's USER {self._user!r} is root, which this sandbox may not have: use root=False"
+            )
         for path in self._owned:
             os.chown(path, found.uid, found.gid)
         return found
 
 
-def become(account: Account) -> None:
+def become(account: Account, kept: int = _KEPT) -> None:
     """Turn the agent into the account, closed to what else runs as it.
 
     Its rights over others' files and processes are in force where the account has them; else only for snapshots.
     """
-    syscalls.bound_capabilities(_KEPT)
+    syscalls.bound_capabilities(kept)
     syscalls.keep_capabilities()
     account.become()
-    syscalls.hold_capabilities(_KEPT if account.uid == 0 else 0, _KEPT)
+    syscalls.hold_capabilities(kept if account.uid == 0 else 0, kept)
     syscalls.set_dumpable(False)
 
 
@@ -58,3 +64,5 @@ def complete(config: agent_pb2.AgentConfig, account: Account) -> None:
     for name, value in account.variables().items():
         if name not in config.environment:
             config.environment[name] = value
+    if account.in_container:
+        config.user_id, config.group_id = account.uid, account.gid

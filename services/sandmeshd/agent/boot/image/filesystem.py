@@ -138,16 +138,21 @@ def _memory(mode: str, size: int) -> int:
 
 def _furnish(root: dict[str, Any]) -> None:
     """Write what images lack of /etc, and open what their programs expect of a separate network."""
-    for place in ("/etc", root["working_directory"]):
-        os.makedirs(place, 0o755, exist_ok=True)  # noqa: PTH103
-    for name, text in root["etc"].items():
-        path = f"/etc/{name}"
-        # A link that leads nowhere is the image's own matter.
-        if not os.path.lexists(path) or (os.path.isfile(path) and not os.path.getsize(path)):  # noqa: PTH113, PTH202
-            with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-                file.write(text)
+    fill_etc(root["etc"], root["working_directory"])
     if root["low_ports"] and os.access(_LOW_PORTS, os.F_OK):
         # Its capability of that name is in a user namespace below the network's.
         isolation.write(_LOW_PORTS, "0")
     loopback.bring_up()
     socket.sethostname(root["host_name"])
+
+
+def fill_etc(texts: dict[str, str], working_directory: str) -> None:
+    """Write files below /etc that the image lacks, or has empty, and make the directory where processes start."""
+    for place in ("/etc", working_directory):
+        os.makedirs(place, 0o755, exist_ok=True)  # noqa: PTH103
+    for name, text in texts.items():
+        path = f"/etc/{name}"
+        # A link that leads nowhere is the image's own matter.
+        if not os.path.lexists(path) or (os.path.isfile(path) and not os.path.getsize(path)):  # noqa: PTH113, PTH202
+            with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(text)

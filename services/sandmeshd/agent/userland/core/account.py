@@ -28,6 +28,8 @@ class Account:
         """The supplementary gids."""
         self.name = name
         self.home = home
+        self.in_container = False
+        """Whether a container's runtime keeps it apart, without separate namespaces."""
 
     def become(self) -> None:
         """Take its ids for good; root of the user namespace keeps its capabilities, others lose them."""

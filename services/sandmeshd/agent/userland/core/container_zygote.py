@@ -95,7 +95,7 @@ class Spawner(zygote.ZygoteLoop):
             launch.limit(limits)
             if limits["user"] not in (0, self._user):
                 # Signals do not go by the gid.
-                syscalls.set_thread_group(*3 * (limits["user"],))
+                syscalls.set_thread_group(*3 * (limits["group"] or limits["user"],))
             self._limits = limits
         layer.make(request["env"])
         with _user_code(limits["user"], self._user):
@@ -163,11 +163,14 @@ def _ignore(_number: int, _frame: object) -> None:
 
 
 def run(fds: list[int], site: str) -> None:
-    """Run the zygote of user code with the uid that comes first; the rest are descriptors."""
-    user, *rest = fds
-    if os.geteuid() == 0:
-        users.become_agent()
-    syscalls.touch_files_as(user)
+    """Run the zygote of user code with the account that comes first: its uid, its gid, and its supplementary gids after
+    their number. Descriptors follow it.
+    """
+    user, group, count, *rest = fds
+    groups, rest = rest[:count], rest[count:]
+    if user and os.geteuid() == 0:
+        users.become_agent(groups)
+    syscalls.touch_files_as(user, group)
     _fill_home(os.environ.get("HOME", ""))
     if syscalls.keeps_file_ids():
         zygote.run(rest, site, warm=False)

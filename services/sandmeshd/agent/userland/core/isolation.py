@@ -206,6 +206,17 @@ def be_limited_root(seccomp: bytes) -> None:
     syscalls.set_capabilities(ROOT_CAPABILITIES, 0)
 
 
+def be_contained_root(seccomp: bytes) -> None:
+    """Keep the capabilities of root in an image, in a container's namespaces, and load the filter of user code.
+
+    A process that administers no user namespace must forbid itself new privileges first: set-uid programs are ordinary
+    ones then.
+    """
+    syscalls.bound_capabilities(ROOT_CAPABILITIES)
+    restrict(seccomp)
+    syscalls.set_capabilities(ROOT_CAPABILITIES, 0)
+
+
 def restrict(seccomp: bytes) -> None:
     """Load the filter of user code; nothing that is run gains privileges by being run."""
     syscalls.forbid_new_privileges()

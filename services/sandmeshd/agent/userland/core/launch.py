@@ -63,7 +63,7 @@ def be_limited(limits: dict[str, int]) -> None:
     """Set the limits of user code, then be its `user`."""
     limit(limits)
     if limits["user"]:
-        users.become_user(limits["user"])
+        users.become_user(limits["user"], limits["group"])
 
 
 def allow_inspection() -> None:

@@ -206,7 +206,7 @@ def pass_on_capability(capability: int) -> None:
     _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "prctl(PR_CAP_AMBIENT)")
 
 
-def touch_files_as(user: int) -> None:
+def touch_files_as(user: int, group: int) -> None:
     """Set the uid and gid with which the kernel checks and creates files, for this thread and those that it starts.
 
     Where the kernel keeps no such ids (gVisor's does not), the whole process takes them as its effective ones: it can
@@ -215,13 +215,13 @@ def touch_files_as(user: int) -> None:
     Raises:
         OSError: This process may not.
     """
-    _libc.setfsgid(user)
+    _libc.setfsgid(group)
     _libc.setfsuid(user)
     # Neither call tells whether it did anything; the next answers with what is in force.
     if not keeps_file_ids():
-        os.setegid(user)
+        os.setegid(group)
         os.seteuid(user)
-    elif _libc.setfsuid(-1) != user or _libc.setfsgid(-1) != user:
+    elif _libc.setfsuid(-1) != user or _libc.setfsgid(-1) != group:
         raise OSError(errno.EPERM, f"setfsuid({user}): {os.strerror(errno.EPERM)}")
 
 

@@ -14,6 +14,10 @@ import os
 
 from sandmeshd.agent.userland.core import syscalls
 
+TYPE_CHECKING = False  # as in syscalls
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 AGENT_ID = 900
 """The uid and gid of agent and zygote; the image has a user of that id."""
 
@@ -21,8 +25,10 @@ _KILL, _SETGID, _SETUID, _SETPCAP = 5, 6, 7, 8
 _KEPT = (_KILL, _SETGID, _SETUID)
 
 
-def become_agent() -> None:
+def become_agent(groups: Sequence[int] = ()) -> None:
     """Leave uid 0, where this process has it, with the three capabilities, and no way to others.
+
+    `groups` are the supplementary gids of user code, whose files the agent makes.
 
     Raises:
         OSError: One of them, or SETPCAP to limit them, is not there.
@@ -33,7 +39,7 @@ def become_agent() -> None:
     syscalls.set_capabilities(kept | 1 << _SETPCAP, kept)
     syscalls.bound_capabilities()
     syscalls.keep_capabilities()
-    os.setgroups([])
+    os.setgroups(groups)
     os.setresgid(AGENT_ID, AGENT_ID, AGENT_ID)
     os.setresuid(AGENT_ID, AGENT_ID, AGENT_ID)
     syscalls.set_capabilities(kept, kept)
@@ -53,10 +59,10 @@ def bequeath_no_capabilities() -> None:
         syscalls.set_capabilities(sum(1 << capability for capability in _KEPT), 0)
 
 
-def become_user(user: int) -> None:
-    """Turn this fresh child of the zygote into user code, for good."""
+def become_user(user: int, group: int = 0) -> None:
+    """Turn this fresh child of the zygote into user code, for good; its supplementary gids are the zygote's."""
     if os.getuid() != user:
-        os.setgroups([])
-        os.setresgid(user, user, user)
+        group = group or user
+        os.setresgid(group, group, group)
         os.setresuid(user, user, user)
     syscalls.clear_capabilities()

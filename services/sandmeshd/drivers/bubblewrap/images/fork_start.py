@@ -13,7 +13,6 @@ from typing import Final
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, Groups
 from sandmeshd.drivers.bubblewrap.exec_start import failed, note_uid
 from sandmeshd.drivers.bubblewrap.identity import UidLease, release
-from sandmeshd.drivers.bubblewrap.images.environment import ImageEnvironments
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange, IdRanges
 from sandmeshd.drivers.bubblewrap.images.plan import (
     Binds,
@@ -33,6 +32,7 @@ from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygote_start import MAX_CONCURRENT, ended_spawn_on_error
 from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.agent_config import encode_config
+from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.records import Folder
 
 IDLE_SECONDS: Final = 60.0

@@ -35,6 +35,8 @@ class ImageRoot:
     working_directory: str
     hold: int
     """The lock that keeps the layers, which the sandbox's processes hold from its start on."""
+    may_be_root: bool = True
+    """Whether the mesh's administrator allows root inside."""
 
 
 @dataclass(frozen=True)
@@ -115,4 +117,5 @@ def describe_entry(root: ImageRoot, processes: int) -> dict[str, object]:
         "root": root.root,
         "owned": [SOCKETS, WORKSPACE] if os.geteuid() == 0 else [WORKSPACE],
         "processes": processes,
+        "may_be_root": root.may_be_root,
     }

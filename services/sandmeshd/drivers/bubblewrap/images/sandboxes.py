@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Container
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import fields
-from typing import Final
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import CapabilityMissing, InvalidArgument, PermissionDenied
+from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IDS, IdRanges
 from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, ImageRoot
 from sandmeshd.drivers.bubblewrap.images.source import ImageSource
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
+from sandmeshd.drivers.node.images.policy import check_images_allowed, check_root_allowed, tier_of
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
 from sandmeshd.images.image import PulledImage
 from sandmeshd.templates import Template
-
-_SUPERUSERS: Final = ("", "0", "root")
 
 
 class ImageSandboxes:
@@ -91,30 +89,13 @@ class ImageSandboxes:
         async with self._source.held(reference) as (image, hold):
             config = image.config
             wanted = spec.root if spec.HasField("root") else template.root
-            root = ImageRoot(image.layers, config.user, wanted, config.working_dir or "/", hold)
-            if self._settings.root_sandboxes == "never" and is_root(root):
-                fix = "root=False, or an image whose USER is not root"
-                message = f"root inside sandboxes is forbidden here (SANDMESH_ROOT_SANDBOXES): {fix}"
-                raise PermissionDenied(message, {"fix": fix})
+            allowed = self._settings.root_sandboxes == "allowed"
+            root = ImageRoot(image.layers, config.user, wanted, config.working_dir or "/", hold, allowed)
+            check_root_allowed(self._settings, config.user, wanted)
             yield image, root
 
-    @staticmethod
-    def check_name(spec: sandbox_pb2.SandboxSpec, templates: Container[str]) -> None:
-        """Check that what names an image names no template.
-
-        Raises:
-            InvalidArgument: It does.
-        """
-        if spec.image in templates:
-            fix = f"use template={spec.image!r}, or write the image out, as docker.io/library/{spec.image}:latest"
-            raise InvalidArgument(
-                f"{spec.image!r} is a template's name, too: {fix}", {"field": "spec.image", "fix": fix}
-            )
-
     def _check(self, spec: sandbox_pb2.SandboxSpec) -> None:
-        if self._settings.image_sandboxes == "never":
-            fix = "drop `image`, or have an administrator set SANDMESHIMAGE_SANDBOXES"
-            raise PermissionDenied(f"sandboxes with images are forbidden here: {fix}", {"fix": fix})
+        check_images_allowed(self._settings)
         unmet = [name for name in ("workspace_dir", "volumes") if getattr(spec, name)]
         if unmet:
             fix = "drop them, or copy files with box.fs"
@@ -124,7 +105,7 @@ class ImageSandboxes:
     def describe(self, image: PulledImage, root: ImageRoot) -> dict[str, str]:
         """Return what is known of a sandbox's root, for people."""
         ids = "its own" if os.geteuid() == 0 else "shared with this user's other sandboxes with images"
-        tier = "root inside" if is_root(root) else f"user {root.user or 'sandbox'} inside"
+        tier = tier_of(root.user, root.root)
         return {
             IMAGE: f"{image.reference} ({image.digest})",
             "root": f"{tier}; writable, copy-on-write; {IDS} ids, {ids}",
@@ -143,8 +124,3 @@ class ImageSandboxes:
         """End the pulls that run, and release the zygotes; sandboxes live on."""
         await self._source.close()
         await self._modes.close()
-
-
-def is_root(root: ImageRoot) -> bool:
-    """Return whether user code of a sandbox is root in its image."""
-    return root.root if root.root is not None else root.user.partition(":")[0] in _SUPERUSERS

@@ -6,36 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
 
-from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import PermissionDenied
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.node.agent_config import WORKSPACE
-from sandmeshd.images.image import ImageConfig, PulledImage
-from sandmeshd.images.reference import LocalReference, parse_reference
-from sandmeshd.images.settings import ImageSettings
+from sandmeshd.drivers.node.images.policy import check_pull_allowed, store_settings
+from sandmeshd.images.image import PulledImage
+from sandmeshd.images.reference import parse_reference
 from sandmeshd.images.store import ImageStore
-from sandmeshd.templates import Template
-
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PLAIN: Final = {"PATH": _PATH, "LANG": "C.UTF-8"}
-"""What processes have where an image sets nothing else."""
-
-
-def image_of(spec: sandbox_pb2.SandboxSpec, template: Template) -> str:
-    """Return the image that is to be a sandbox's root; empty where its root is made from this machine."""
-    return spec.image or ("" if template.image_is_shipped else template.image)
-
-
-def directory_of(config: ImageConfig) -> str:
-    """Return where processes start and relative paths begin: an image's own directory, else the workspace."""
-    return WORKSPACE if config.working_dir in ("", "/") else config.working_dir
-
-
-def variables(config: ImageConfig, template: Template, spec: sandbox_pb2.SandboxSpec) -> dict[str, str]:
-    """Return the environment variables of user code in an image; the account's are added inside."""
-    return {**_PLAIN, **config.env, **template.variables, **spec.environment}
 
 
 def check_pull(settings: BubblewrapSettings, reference: str) -> None:
@@ -44,11 +21,7 @@ def check_pull(settings: BubblewrapSettings, reference: str) -> None:
     Raises:
         PermissionDenied: It names a file of the host's in a mesh of several users, or only pulled ones are allowed.
     """
-    local = isinstance(parse_reference(reference), LocalReference)
-    if settings.image_sandboxes == "pulled" or (local and not settings.own_workspaces):
-        fix = f"have an administrator run: sandmesh image pull {reference}"
-        why = "is a file of the mesh's machine" if local else "was not pulled"
-        raise PermissionDenied(f"the image {reference} {why}, and users may not pull it: {fix}", {"fix": fix})
+    check_pull_allowed(settings, parse_reference(reference), f"sandmesh image pull {reference}")
 
 
 def check_build(settings: BubblewrapSettings) -> None:
@@ -68,7 +41,7 @@ class ImageSource:
 
     def __init__(self, settings: BubblewrapSettings) -> None:
         self._settings = settings
-        self._store = ImageStore(settings.image_store or ImageSettings(), settings.paths.state_root / "images")
+        self._store = ImageStore(store_settings(settings), settings.paths.state_root / "images")
         self._pulls: dict[str, asyncio.Task[PulledImage]] = {}
 
     @asynccontextmanager

@@ -18,12 +18,12 @@ from sandmeshd.drivers.bubblewrap.exec_start import (
     open_files,
     wait_for_agent,
 )
-from sandmeshd.drivers.bubblewrap.images.environment import ImageEnvironments
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
 from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, describe_entry, describe_root, make_folder, scratch
 from sandmeshd.drivers.bubblewrap.pipes import open_pipe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import AGENT, encode_config
+from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import VERSION
 from sandmeshd.drivers.node.portable_python import PORTABLE
 

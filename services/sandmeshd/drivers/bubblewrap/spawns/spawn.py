@@ -124,12 +124,17 @@ class Spawn:
     def _handle(self, message: dict[str, object], fds: list[int]) -> None:
         if "init" in message:
             pid = _host_pid(fds[0])
-            self._write_status(pid)
-            self._join(pid)
-            self._fill()
+            if pid > 0:
+                self._write_status(pid)
+                self._join(pid)
+                self._fill()
+            # One that has ended by now has sent why: that is the next message.
         elif "user" in message:
             # No user code has run yet: that process, and all that it will fork, wait for the response.
-            self._join(_host_pid(fds[0]))
+            pid = _host_pid(fds[0])
+            if pid <= 0:
+                raise SandboxStartFailed("the sandbox ended while it was started", {"detail": f"pid {pid}"})
+            self._join(pid)
             if not self._line:
                 self._user = os.dup(fds[0])
             with open_cgroup_fds(self._group) as cgroup_fds:
@@ -165,9 +170,6 @@ def _killed() -> ZygoteGone:
 
 
 def _host_pid(pidfd: int) -> int:
-    """Return a process's pid in this namespace; a process that has ended has none."""
+    """Return a process's pid in this namespace; that of one that has ended is not positive."""
     lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
-    pid = next(int(line.split()[1]) for line in lines if line.startswith("Pid:"))
-    if pid <= 0:
-        raise SandboxStartFailed("the sandbox ended while it was started", {"detail": f"pid {pid}"})
-    return pid
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pid:"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 
 from aiodocker import DockerError
@@ -31,6 +31,11 @@ class Images:
         self._engine = engine
         self._templates = templates
         self._builder = builder
+
+    @property
+    def names(self) -> Collection[str]:
+        """The templates' names."""
+        return self._templates.keys()
 
     def template(self, name: str) -> Template:
         """Return a template by name.

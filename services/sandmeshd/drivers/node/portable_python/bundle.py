@@ -22,9 +22,13 @@ from sandmeshd.drivers.node.readability import open_to_all
 
 PORTABLE: Final = "/opt/sandmesh/python"
 """Where sandboxes whose root is an image have it."""
-_BUILDER: Final = "2"
+_BUILDER: Final = "3"
 """Changes whenever the builder's result for the same interpreter does."""
 _LOADER: Final = f"{PORTABLE}/lib/loader.so"
+_PRELOAD: Final = b"/etc/ld.so.preload"
+"""What the loader loads into each program: of an image it would come into the agent, before that has left a right."""
+_NOTHING: Final = b"/dev/null/preload."
+"""Where nothing can be, whatever an image has; as long as the other."""
 _USUAL: Final = (
     *("libgcc_s.so.1", "libstdc++.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libutil.so.1", "libpthread.so.0"),
     *("libz.so.1", "libatomic.so.1"),
@@ -88,7 +92,7 @@ def _fill(fresh: Path, executable: Path) -> None:
     for folder in _standard_library(executable):
         shutil.copytree(folder, standard, symlinks=False, ignore=_unneeded, dirs_exist_ok=True)
     compileall.compile_dir(standard, quiet=2, stripdir=str(fresh), prependdir=PORTABLE)
-    shutil.copyfile(loader, libraries / Path(_LOADER).name)
+    (libraries / Path(_LOADER).name).write_bytes(loader.read_bytes().replace(_PRELOAD, _NOTHING))
     (libraries / Path(_LOADER).name).chmod(0o755)
     for name, path in _libraries(loader, [executable, *standard.rglob("*.so")]):
         shutil.copyfile(path, libraries / name)
