@@ -61,6 +61,7 @@ YES_OR_NO: Mapping[str, str] = {
     "separate_user": "user code under another uid than the agent",
     "pause": "pause and resume",
     "pause_files": "pause with files only",
+    "fork_kernels": "forks with their Python kernels",
     "pause_checkpoint": "pause with memory on disk",
     "snapshot": "snapshots",
     "workspace_dir": "a directory of the host as the workspace",

@@ -103,23 +103,25 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
         self.session: BoxSession | None = None
         """Its session, where `SandboxService.connect` returned it: its ids, and whether the sandbox is new."""
 
-    async def fork(self, count: int = 1, timeout: float = 120) -> Forks[Self]:
-        """Fork the sandbox into others with a copy of its workspace and home, each an open box of this class.
+    async def fork(self, count: int = 1, timeout: float = 120, *, kernels: bool | None = None) -> Forks[Self]:
+        """Fork the sandbox into others with its files and kernels of Python, each an open box of this class.
 
         Each is created as this one was, with its own lease, tokens and network, and is released when it is closed.
-        Processes and kernels are not copied: `not_copied` of the list names them; `kernels.fork` copies a kernel
-        within the sandbox. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says
-        why.
+        With `kernels`, those of Python continue with their variables and modules; None: where the driver and the
+        kernels can, False: only workspace and home are copied. `not_copied` of the list names the rest, such as other
+        processes. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says why.
 
         Raises:
-            CapabilityMissing: Its driver takes no snapshots.
-            WrongState: It is paused, or its workspace is a directory of the host.
+            CapabilityMissing: Its driver takes no snapshots, or copies no kernels though they are to be.
+            WrongState: It is paused, its workspace is a directory of the host, or a kernel that is to be copied runs
+                a cell for all of the time, or has threads.
             SandmeshError: There is none; nothing is left behind.
         """
         with fork_lock:
-            from sandmesh.sandbox.session.forks import fork  # noqa: PLC0415 - see above
+            from sandmesh.sandbox.session.forks import ForkOrder, fork  # noqa: PLC0415 - see above
 
-        return await fork(self, self._copied, self._config, self._attached().record, count, timeout)
+        order = ForkOrder(count, timeout, kernels)
+        return await fork(self, self._copied, self._config, self._attached().record, order)
 
     def _copied(self, config: BoxConfig) -> Self:
         """Return a box of this class that is not started, with another configuration."""

@@ -25,16 +25,27 @@ class SnapshotsAsync(SandboxHandle):
             TooLarge: The sandbox holds more than a snapshot may have.
             WrongState: The sandbox is paused.
         """
+        return read_snapshot((await self.take_snapshot()).snapshot)
+
+    async def take_snapshot(
+        self, *, kernels: bool = False, kernels_timeout: float = 60
+    ) -> sandbox_pb2.CreateSnapshotResponse:
+        """Take a snapshot, with `kernels` also of the memory of Python kernels, and return the mesh's own answer.
+
+        Sandboxes that start from it within 5 minutes continue those kernels. Programs use `snapshot` and `fork`.
+        """
         attachment = self._attached()
         record = attachment.record
         request = sandbox_pb2.CreateSnapshotRequest(
             sandbox_id=record.sandbox_id,
             fencing_token=record.lease.fencing_token,
             snapshot_id="snap_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26],
+            kernels=kernels,
         )
+        if kernels:
+            request.kernels_timeout.FromMilliseconds(round(kernels_timeout * 1e3))
         connection, timeout = attachment.usable(), self._config.timeout
-        response = await connection.ask(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
-        return read_snapshot(response.snapshot)
+        return await connection.ask(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
 
     async def list_snapshots(self) -> list[Snapshot]:
         """List this user's snapshots on the box's mesh, those of other sandboxes included, oldest first."""

@@ -118,23 +118,24 @@ class Sandbox(Lifecycle):
         """The sandbox's type; for a box that attaches by id, the sandbox's template once the box is open."""
         return self.twin.sandbox_type
 
-    def fork(self, count: int = 1, timeout: float = 120) -> Forks[Self]:
-        """Fork the sandbox into others with a copy of its workspace and home, each an open box of this class.
+    def fork(self, count: int = 1, timeout: float = 120, *, kernels: bool | None = None) -> Forks[Self]:
+        """Fork the sandbox into others with its files and kernels of Python, each an open box of this class.
 
         Each is created as this one was, with its own lease, tokens and network, and is released when it is closed.
-        Processes and kernels are not copied: `not_copied` of the list names them; `kernels.fork` copies a kernel
-        within the sandbox. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says
-        why.
+        With `kernels`, those of Python continue with their variables and modules; None: where the driver and the
+        kernels can, False: only workspace and home are copied. `not_copied` of the list names the rest, such as other
+        processes. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says why.
 
         Raises:
-            CapabilityMissing: Its driver takes no snapshots.
-            WrongState: It is paused, or its workspace is a directory of the host.
+            CapabilityMissing: Its driver takes no snapshots, or copies no kernels though they are to be.
+            WrongState: It is paused, its workspace is a directory of the host, or a kernel that is to be copied runs
+                a cell for all of the time, or has threads.
             SandmeshError: There is none; nothing is left behind.
         """
         with fork_lock:
             from sandmesh.sandbox.kernels import Forks  # noqa: PLC0415 - see above
 
-        twins = run("fork", self.twin.fork(count, timeout))
+        twins = run("fork", self.twin.fork(count, timeout, kernels=kernels))
         boxes = [copy.copy(self) for _ in twins]
         for box, twin in zip(boxes, twins, strict=True):
             box.twin = twin

@@ -189,7 +189,8 @@ def _tools(
         own = import_module("sandmeshd.agent.tools.template_tools").OwnTools(
             config.own_tools, lambda: kernels.make("python", config.workspace)
         )
-        services = {**files.services(), **ports.services(), **own.services()}
+        images = _kernel_images(config, kernels, processes, shell.programs.memory)
+        services = {**files.services(), **ports.services(), **own.services(), **images}
         servers = import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config)
         memory = shell.programs.memory
         opened.extend([servers, own, _browser(processes, config, ports), _training(processes, config, memory)])
@@ -218,6 +219,15 @@ def _tools(
     cell, command = (deferred.begun_by(one, _IMPORT_DELAY_SECONDS) for one in (kernels.default.run, shell.run))
     first = FirstTools(cell, command, deferred.get)
     return lambda: first
+
+
+def _kernel_images(
+    config: agent_pb2.AgentConfig, kernels: KernelTable, processes: ProcessSpawner, memory: Memory
+) -> Any:
+    parts = urlsplit(config.listen)
+    place = os.path.dirname(parts.path) if parts.scheme == "unix" else ""  # noqa: PTH120 - pathlib is a slow import
+    images = import_module("sandmeshd.agent.python.kernel_images").KernelImages(kernels, processes, memory, place)
+    return images.services(config.workspace, dict(config.environment))
 
 
 async def _close_all(opened: list[Any]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2
-from sandmesh.errors import SandboxLost, SandboxStartFailed
+from sandmesh.errors import SandboxLost, SandboxStartFailed, WrongState
 from sandmeshd.agentlink.calls import AgentCall
 from sandmeshd.agentlink.connection import open_link
 
@@ -107,6 +108,40 @@ async def restored(sandbox: driver_pb2.RuntimeSandbox, token: int, stream: Async
     """
     async with _started(sandbox, token, "fs.restore", takes_input=True) as call:
         await _fed(call, stream, "the snapshot")
+
+
+async def kernels_saved(
+    sandbox: driver_pb2.RuntimeSandbox, token: int, socket: str, seconds: float
+) -> tuple[list[str], list[str]]:
+    """Have the agent pass the memory of its Python kernels to a socket of this name beside its own.
+
+    Returns: the kernels' ids, and what they have and their copies lack.
+
+    Raises:
+        WrongState: A kernel cannot be copied, or its cells did not end in so many seconds; the message says why.
+        SandboxLost, LeaseLost: As `packed`.
+    """
+    async with _started(sandbox, token, "kernels.save", socket=socket, timeout=max(1, round(seconds))) as call:
+        await call.wait()
+        if call.result is None or call.result.is_error:
+            message = call.result.message if call.result is not None else "its agent did not answer"
+            raise WrongState(message, {"state": "KERNELS", "sandbox_id": sandbox.sandbox_id})
+        found = json.loads(call.result.structured_json)
+        return list(found["kernels"]), list(found["not_copied"])
+
+
+async def kernels_restored(sandbox: driver_pb2.RuntimeSandbox, token: int, socket: str) -> None:
+    """Have the agent continue the kernels that come from a socket of this name beside its own.
+
+    Raises:
+        SandboxStartFailed: One does not run here; the message says why.
+        SandboxLost, LeaseLost: As `packed`.
+    """
+    async with _started(sandbox, token, "kernels.restore", socket=socket) as call:
+        await call.wait()
+        if call.result is None or call.result.is_error:
+            detail = call.result.message if call.result is not None else "its agent did not answer"
+            raise SandboxStartFailed(f"the kernels cannot continue in the sandbox: {detail}", {"detail": detail})
 
 
 async def _fed(call: AgentCall, stream: AsyncIterator[bytes], what: str) -> None:

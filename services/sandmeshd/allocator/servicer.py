@@ -202,7 +202,7 @@ class SandboxServicer(NetworkServicer, PauseServicer, NodeTemplateServicer, sand
         if record is None or not is_owned(record):
             raise not_found(request.sandbox_id)
         _check_reachable(record)
-        return pb.CreateSnapshotResponse(snapshot=await self._components.snapshots.take(record, request))
+        return await self._components.snapshots.take(record, request)
 
     async def ListSnapshots(self, request: pb.ListSnapshotsRequest, context: Context) -> pb.ListSnapshotsResponse:
         """List the caller's snapshots."""

@@ -21,8 +21,9 @@ async def test_forks_begin_with_the_files_and_go_their_own_ways(mesh: Mesh) -> N
     async with MeshAsync(address) as client, BaseSandboxAsync(base_url=address, **options) as box:
         await box.fs.write("data/kept.txt", "kept")
         await box.run_ipython_cell("x = 41")
+        await box.kernels.create(kernel_id="second")
         process = await box.processes.start(["sleep", "3600"])
-        children = await box.fork(count=8)
+        children = await box.fork(count=8, kernels=False)
         try:
             assert children.error is None
             assert "kernel default: its variables" in children.not_copied
@@ -46,6 +47,90 @@ async def test_forks_begin_with_the_files_and_go_their_own_ways(mesh: Mesh) -> N
             await process.kill()
         left = [one.sandbox_id for one in await client.sandboxes.list(labels={"team": "red"}) if one.in_use]
         assert left == [box.sandbox_id]
+
+
+_PREPARE = """
+import os, random, socket, sys
+import numpy as np
+array, told = np.arange(1_000_000), {"by": "original"}
+random.seed(1), np.random.seed(1)
+os.environ["SET_BY_CODE"] = "kept"
+notes = open("notes.txt", "w+"); notes.write("first"); notes.flush()
+pair = socket.socketpair()
+def describe():
+    return told["by"], int(array.sum()), os.environ["SET_BY_CODE"], os.path.exists("/workspace/notes.txt")
+"""
+_LOOK = """
+told["by"] = WHO; array[0] = NUMBER
+notes.write(WHO); notes.flush()
+import colorsys, subprocess, threading
+ps = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+with open("/proc/self/status") as file:
+    status = {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+caps = {status[name] for name in ("CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb")}
+thread = threading.Thread(target=print, args=("from a thread",)); thread.start(); thread.join()
+try:
+    pair[0].send(b"x"); sent = True
+except OSError:
+    sent = False
+print(describe(), "sleep 3600" in ps, status["NoNewPrivs"], status["Seccomp"], caps == {"0" * 16}, sent)
+print(random.random(), np.random.rand(), os.urandom(4).hex())
+"""
+
+
+async def test_forks_continue_the_kernels_each_in_its_own_sandbox(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.run_ipython_cell(_PREPARE)
+        second = await box.kernels.create(kernel_id="second")
+        await second.run("y = 'of the second'")
+        await box.kernels.create(kernel_id="unused")
+        process = await box.processes.start(["sleep", "3600"])
+        busy = asyncio.create_task(box.run_ipython_cell("import time; time.sleep(0.5); slept = True"))
+        children = await box.fork(count=3, kernels=True)
+        try:
+            await busy
+            assert children.error is None
+            assert any("unix socket" in name for name in children.not_copied)
+            assert any("sleep" in name for name in children.not_copied)
+            assert not any("variables" in name for name in children.not_copied if "unused" not in name)
+            unique: set[str] = set()
+            for number, child in enumerate(children):
+                cell = _LOOK.replace("WHO", repr(f"child {number}")).replace("NUMBER", str(number))
+                facts, numbers = (
+                    (await child.run_ipython_cell(cell)).text.replace("from a thread\n", "").splitlines()[:2]
+                )
+                expected = (f"child {number}", 499_999_500_000 + number, "kept", True)
+                assert facts == f"{expected} False 1 2 True False"
+                unique |= {*numbers.split()}
+                assert (await child.fs.read("notes.txt")) == f"firstchild {number}"
+                assert (await (await child.kernels.get("second")).run("y")).text == "'of the second'"
+            assert len(unique) == 3 * len(children)
+            (grandchild,) = await children[0].fork()
+            async with grandchild:
+                assert (await grandchild.run_ipython_cell("told['by']")).text == "'child 0'"
+            assert (await box.run_ipython_cell("told['by'], slept")).text == "('original', True)"
+            assert await box.fs.read("notes.txt") == "first"
+        finally:
+            await asyncio.gather(*(one.close() for one in children))
+            await process.kill()
+
+
+async def test_kernels_that_cannot_be_copied_are_refused_or_named(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        thread = "import threading; end = threading.Event(); threading.Thread(target=end.wait, name='mine').start()"
+        await box.run_ipython_cell(thread)
+        with pytest.raises(errors.WrongState, match=r"Kernel default: .*thread.*mine"):
+            await box.fork(kernels=True)
+        children = await box.fork()
+        async with children[0] as child:
+            assert any("mine" in name for name in children.not_copied)
+            assert "NameError" in (await child.run_ipython_cell("end")).text
+        await box.run_ipython_cell("end.set()")
+        slow = asyncio.create_task(box.run_ipython_cell("import time; time.sleep(6)"))
+        with pytest.raises(errors.WrongState, match="A cell ran in the kernel"):
+            await box.fork(kernels=True, timeout=1)
+        await slow
+        assert not await box.list_snapshots()
 
 
 async def test_forks_beyond_a_quota_are_those_that_fit_and_why_there_are_no_more() -> None:

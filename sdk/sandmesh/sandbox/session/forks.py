@@ -1,18 +1,19 @@
-"""Forks of a sandbox: sandboxes that begin with its files."""
+"""Forks of a sandbox: sandboxes that begin with its files and, where the driver can, with its kernels of Python."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, WrongState
+from sandmesh.errors import CapabilityMissing, DeadlineExceeded, InvalidArgument, SandmeshError, WrongState
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.handle import BoxConfig
 from sandmesh.sandbox.kernels import Forks
+from sandmesh.sandbox.snapshots import read_snapshot
 
 B = TypeVar("B", bound=SandboxAsync)
 
@@ -20,24 +21,35 @@ MOST: Final = 100
 _CONCURRENCY: Final = 8
 
 
+@dataclass(frozen=True)
+class ForkOrder:
+    """How many forks are wanted within so many seconds, and whether with kernels; None: where that is possible."""
+
+    count: int
+    timeout: float
+    kernels: bool | None
+
+
 async def fork(
     box: SandboxAsync,
     copied: Callable[[BoxConfig], B],
     config: BoxConfig,
     record: sandbox_pb2.Sandbox,
-    count: int,
-    timeout: float,
+    order: ForkOrder,
 ) -> Forks[B]:
-    """Fork a sandbox into at most `count` others, each open; `copied` makes a box that is not started.
+    """Fork a sandbox into at most so many others, each open; `copied` makes a box that is not started.
 
     Raises:
         SandmeshError: There is none; nothing is left behind.
     """
+    count, timeout = order.count, order.timeout
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
         raise InvalidArgument(f"count is {count!r}: it is a whole number from 1 to {MOST}", {"field": "count"})
     spec = _spec(config, record)
-    not_copied = await _not_copied(box, spec)
-    snapshot = await box.snapshot()
+    kernels, others = await _state(box, spec)
+    taken, not_copied = await _take(box, order)
+    not_copied += [f"kernel {name}: its variables" for name in kernels if name not in taken.kernels] + others
+    snapshot = read_snapshot(taken.snapshot)
     spec.snapshot_id = snapshot.snapshot_id
     try:
         forked = replace(config, sandbox_id=None, spec=spec)
@@ -68,15 +80,33 @@ def _spec(config: BoxConfig, record: sandbox_pb2.Sandbox) -> sandbox_pb2.Sandbox
     return spec
 
 
-async def _not_copied(box: SandboxAsync, spec: sandbox_pb2.SandboxSpec) -> list[str]:
-    """Return the names of what the sandbox has and its forks lack."""
-    names = [f"kernel {one.kernel_id}: its variables" for one in await box.kernels.list()]
-    names += [f"process {one.pid}: {one.command}" for one in await box.processes.list() if one.pid]
+async def _take(box: SandboxAsync, order: ForkOrder) -> tuple[sandbox_pb2.CreateSnapshotResponse, list[str]]:
+    """Take the snapshot that the forks begin with; return with it what is not in it, and why.
+
+    Raises:
+        CapabilityMissing, WrongState: The kernels are wanted, and cannot be copied.
+    """
+    if order.kernels is False:
+        return await box.take_snapshot(), []
+    try:
+        taken = await box.take_snapshot(kernels=True, kernels_timeout=order.timeout)
+    except (CapabilityMissing, WrongState) as error:
+        ours = error.facts.get("needs") == "fork_kernels" or error.facts.get("state") == "KERNELS"
+        if order.kernels or not ours:
+            raise
+        return await box.take_snapshot(), [f"kernels: {error.message}"]
+    return taken, list(taken.not_copied)
+
+
+async def _state(box: SandboxAsync, spec: sandbox_pb2.SandboxSpec) -> tuple[list[str], list[str]]:
+    """Return the ids of the sandbox's kernels, and the names of what else it has and its forks lack."""
+    kernels = [one.kernel_id for one in await box.kernels.list()]
+    names = [f"process {one.pid}: {one.command}" for one in await box.processes.list() if one.pid]
     if spec.image:
         names.append("changes of its root outside of workspace and home")
     if spec.volumes:
         names.append("volumes, which all of them share")
-    return names
+    return kernels, names
 
 
 async def _make(forks: list[B], timeout: float) -> tuple[list[B], SandmeshError | None]:

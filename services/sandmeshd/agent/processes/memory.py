@@ -17,7 +17,8 @@ class Memory:
         self.is_limited = events >= 0
         """Whether processes can be killed for it."""
         self._events = events
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
+        """The limit; 0 where there is none."""
 
     def oom_kills(self) -> int:
         """Return how many processes the OOM killer has killed so far."""
@@ -31,7 +32,7 @@ class Memory:
 
     def out_of_memory_message(self) -> str:
         """Return the message for a process that was killed: the limit and what to do."""
-        limit = _size(self._limit)
+        limit = _size(self.limit_bytes)
         return (
             f"The sandbox ran out of memory: its processes may use {limit} together, with what is in /tmp. "
             "Use less at a time, end processes that are no longer needed, or create a sandbox with more memory."

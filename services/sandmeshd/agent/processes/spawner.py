@@ -123,6 +123,13 @@ class ProcessSpawner:
         """Start a kernel with its socket, standard output and standard error."""
         return self._start({"op": "fork", "cwd": cwd}, fds)
 
+    def continue_kernel(self, fds: Sequence[int], cwd: str, environment: Mapping[str, str]) -> ProcessGroup:
+        """Start a kernel that continues from saved memory, whose file is the last descriptor.
+
+        `environment` is what differs here from where the memory was saved.
+        """
+        return self._start({"op": "fork", "cwd": cwd, "continues": True, "environment": dict(environment)}, fds)
+
     def spawn(
         self,
         argv: Sequence[str],

@@ -15,7 +15,6 @@ from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.spawner import ProcessEnd, ProcessSpawner
-from sandmeshd.agent.python.forks import KernelForks, fork_kernel
 from sandmeshd.agent.python.kernels import KernelProcess
 from sandmeshd.agent.userland.python import kernel_protocol
 
@@ -141,8 +140,8 @@ class Cells:
         if not self.busy:
             await self._replace(kernel)
 
-    async def fork(self, count: int, call: RunningCall) -> KernelForks:
-        """Fork the kernel into at most `count` others once the cells before have ended.
+    async def fork(self, call: RunningCall, fork: Callable[[KernelProcess], Coroutine[Any, Any, R]]) -> R:
+        """Do with the kernel what forks it, once the cells before have ended, and return the result.
 
         Raises:
             ToolFailure: It was not forked; the message says why.
@@ -153,7 +152,7 @@ class Cells:
             kernel, notice = await unless_stopped(call, self._loop.create_task(self._live_kernel()))
             if notice:
                 raise ToolFailure(f"{notice.strip()} It was not forked: what it had is gone.")
-            return await unless_stopped(call, self._loop.create_task(fork_kernel(kernel, count)))
+            return await unless_stopped(call, self._loop.create_task(fork(kernel)))
         finally:
             self._turns.give()
 
@@ -180,10 +179,11 @@ class Cells:
 
     async def run_warm_up(self, cell: Code, call: RunningCall) -> Outcome:
         """Run a cell that the kernel forgets, where the kernel has run none yet and is idle."""
-        idle = not self._turns.taken and self._is_fresh()
+        idle = not self._turns.taken and self.is_fresh()
         return await self.run(cell, call, kernel_protocol.WARM_UP) if idle else Outcome(is_error=True)
 
-    def _is_fresh(self) -> bool:
+    def is_fresh(self) -> bool:
+        """Return whether the kernel runs, and has run no cell."""
         task = self._kernel
         return task is not None and task.done() and task.exception() is None and not task.result().used
 

@@ -67,6 +67,34 @@ async def fork_kernel(source: KernelProcess, count: int) -> KernelForks:
     return forks
 
 
+@dataclass(frozen=True)
+class SavedKernel:
+    """A kernel whose memory was written to a file."""
+
+    size: int
+    not_copied: list[str]
+
+
+async def save_kernel(source: KernelProcess, image: int, most: int) -> SavedKernel:
+    """Write the memory of an idle kernel, of at most so many bytes, to a file.
+
+    Raises:
+        ToolFailure: It was not written; the message says why.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    with ours:
+        with theirs:
+            source.send_with_descriptor(kernel_protocol.FORK, b"", theirs.fileno())
+        names = _names(await _answer(ours))
+        socket.send_fds(ours, [b"save %d" % most], [image])
+        answer = await _answer(ours)
+    size = answer.get("saved")
+    if not isinstance(size, int):
+        raise ToolFailure(_refusal(answer))
+    return SavedKernel(size, names)
+
+
 class _Requests:
     """The requests to the process that forks, some ahead of their answers, which come in the same order."""
 

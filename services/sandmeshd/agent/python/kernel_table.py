@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sandmeshd.agent.calls.answer import ToolFailure
@@ -79,7 +80,7 @@ class KernelTable:
 
     def __init__(self, default: Cells, make: Callable[[str, str], Cells], workspace: str) -> None:
         self.default = default
-        self._kernels = {DEFAULT: TableKernel(PYTHON, default)}
+        self.by_id = {DEFAULT: TableKernel(PYTHON, default)}
         self.make = make
         """Makes the cells of a kernel for a language and a directory; the caller closes them."""
         self._marks: dict[str, Mark] = {}
@@ -107,16 +108,16 @@ class KernelTable:
 
     async def close(self) -> None:
         """Close all but the default one, which has its own owner."""
-        for name in [name for name in self._kernels if name != DEFAULT]:
-            await self._kernels.pop(name).cells.close()
+        for name in [name for name in self.by_id if name != DEFAULT]:
+            await self.by_id.pop(name).cells.close()
         while self._marks:
             self._marks.popitem()[1].kernel.close()
 
     async def create(self, request: CreateKernel, call: RunningCall) -> Outcome:
         """Create a kernel; the call ends once its process has started."""
         call.started()
-        name = request.kernel_id or next(free for free in self._names() if free not in self._kernels)
-        if name in self._kernels:
+        name = request.kernel_id or next(free for free in self._names() if free not in self.by_id)
+        if name in self.by_id:
             raise ToolFailure(f"A kernel {name!r} already exists: choose another id, or restart it.")
         language = language_name(request.language)
         cwd = os.path.join(self._workspace, request.cwd or "")  # noqa: PTH118 - pathlib would normalize the path
@@ -130,12 +131,12 @@ class KernelTable:
         room = self._room(request.count)
         call.started()
         call.stop_after(request.timeout)
-        forks = await source.cells.fork(min(request.count, room), call)
+        forks = await source.cells.fork(call, partial(fork_kernel, count=min(request.count, room)))
         names: list[str] = []
         for kernel in forks.kernels:
-            name = next(free for free in self._names() if free not in self._kernels)
-            self._kernels[name] = TableKernel(PYTHON, self.make(PYTHON, self._workspace))
-            await self._kernels[name].cells.replace(kernel)
+            name = next(free for free in self._names() if free not in self.by_id)
+            self.by_id[name] = TableKernel(PYTHON, self.make(PYTHON, self._workspace))
+            await self.by_id[name].cells.replace(kernel)
             names.append(name)
         found = [{"kernel_id": name, "language": PYTHON, "busy": False} for name in names]
         refused = forks.refused or ("" if room >= request.count else _FULL)
@@ -147,7 +148,7 @@ class KernelTable:
         self._room(1)
         call.started()
         call.stop_after(request.timeout)
-        forks = await source.cells.fork(1, call)
+        forks = await source.cells.fork(call, partial(fork_kernel, count=1))
         name = next(f"mark-{number}" for number in self._numbers)
         self._marks[name] = Mark(request.kernel_id, forks.kernels[0])
         return _structured({"mark_id": name, "kernel_id": request.kernel_id, "not_copied": forks.not_copied})
@@ -182,7 +183,7 @@ class KernelTable:
         call.started()
         found = [
             {"kernel_id": name, "language": kernel.language, "busy": kernel.cells.busy}
-            for name, kernel in self._kernels.items()
+            for name, kernel in self.by_id.items()
         ]
         marks = [{"mark_id": name, "kernel_id": mark.kernel_id} for name, mark in self._marks.items()]
         return _structured({"kernels": found, "marks": marks})
@@ -196,7 +197,7 @@ class KernelTable:
         language = language_name(request.language)
         if language == PYTHON:
             return await self.default.run(request, call)
-        kernel = self._kernels.get(language)
+        kernel = self.by_id.get(language)
         if kernel is None:
             call.stop_after(request.timeout)
             kernel = self._add(language, language, self._workspace)
@@ -225,7 +226,7 @@ class KernelTable:
         if request.kernel_id == DEFAULT:
             raise ToolFailure("The default kernel cannot be deleted: restart it to get a fresh one.")
         cells = self._find(request).cells
-        del self._kernels[request.kernel_id]
+        del self.by_id[request.kernel_id]
         for name in [name for name, mark in self._marks.items() if mark.kernel_id == request.kernel_id]:
             self._marks.pop(name).kernel.close()
         await cells.end("deleted")
@@ -234,12 +235,12 @@ class KernelTable:
 
     def _add(self, name: str, language: str, cwd: str) -> TableKernel:
         self._room(1)
-        kernel = self._kernels[name] = TableKernel(language, self.make(language, cwd))
+        kernel = self.by_id[name] = TableKernel(language, self.make(language, cwd))
         return kernel
 
     def _room(self, wanted: int) -> int:
         """Return how many kernels and marks may be made, at most as many as wanted."""
-        room = MOST_KERNELS - len(self._kernels) - len(self._marks)
+        room = MOST_KERNELS - len(self.by_id) - len(self._marks)
         if room <= 0:
             raise ToolFailure(_FULL)
         return min(room, wanted)
@@ -254,16 +255,16 @@ class KernelTable:
         try:
             await unless_stopped(call, kernel.cells.renew())
         except BaseException:
-            self._kernels.pop(name, None)
+            self.by_id.pop(name, None)
             raise
 
     def _names(self) -> Iterator[str]:
         return (f"kernel-{number}" for number in self._numbers)
 
     def _find(self, request: KernelRequest) -> TableKernel:
-        kernel = self._kernels.get(request.kernel_id)
+        kernel = self.by_id.get(request.kernel_id)
         if kernel is None:
-            known = ", ".join(self._kernels)
+            known = ", ".join(self.by_id)
             raise ToolFailure(f"Kernel {request.kernel_id!r} does not exist: there are {known}.")
         return kernel
 

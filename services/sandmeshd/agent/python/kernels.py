@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import select
 import signal
 import socket
@@ -35,6 +36,8 @@ _EXIT_SECONDS: Final = 0.25
 """How long a kernel without a channel may take to exit by itself, so that its own exit status is reported."""
 
 _MOST_DIGITS: Final = 9
+_MOST_SAID: Final = 4096
+_CONTINUE_SECONDS: Final = 60.0
 
 NOT_FOUND: Final = 127
 """The exit code of a kernel's program that lacks what it runs on."""
@@ -245,6 +248,14 @@ class KernelProcess:
             raise ToolFailure("The fork ended before it could run cells.")
         return int(frame[1])
 
+    def last_words(self) -> str:
+        """Return the last line of what it wrote to its standard error while nobody read that; empty for none."""
+        try:
+            data = os.read(self._pipes[1].reader, _MOST_SAID)
+        except OSError:
+            return ""
+        return data.decode("utf-8", "replace").strip().rpartition("\n")[2]
+
     async def gone(self) -> ProcessEnd:
         """Wait for the process's end and close its descriptors."""
         with suppress(TimeoutError):
@@ -281,6 +292,31 @@ async def open_kernel(processes: ProcessSpawner, cwd: str) -> KernelProcess:
         ToolFailure: No process could be started.
     """
     return await _open(lambda fds: processes.fork_kernel(fds, cwd))
+
+
+async def continue_kernel(
+    processes: ProcessSpawner, cwd: str, environment: Mapping[str, str], image: int
+) -> KernelProcess:
+    """Start a kernel that continues from saved memory.
+
+    Raises:
+        ToolFailure: It does not; the message says why.
+    """
+    kernel = await _open(lambda fds: processes.continue_kernel([*fds, image], cwd, environment))
+    try:
+        async with asyncio.timeout(_CONTINUE_SECONDS):
+            await kernel.forked()
+    except (ToolFailure, TimeoutError):
+        kernel.process.kill()
+        said = kernel.last_words()
+        kernel.close()
+        raise ToolFailure(said or "The kernel's memory could not be restored.") from None
+    except BaseException:
+        kernel.process.kill()
+        kernel.close()
+        raise
+    kernel.used = True
+    return kernel
 
 
 async def open_program(

@@ -52,7 +52,7 @@ class NodeSnapshots:
         self._mesh_id = mesh_id
         self._holdings = holdings
 
-    async def take(self, record: RecordState, request: pb.CreateSnapshotRequest) -> pb.Snapshot:
+    async def take(self, record: RecordState, request: pb.CreateSnapshotRequest) -> pb.CreateSnapshotResponse:
         """Take a snapshot of a READY sandbox, which counts as activity.
 
         Raises:
@@ -66,6 +66,9 @@ class NodeSnapshots:
             )
             raise LeaseLost(message, {"sandbox_id": record.sandbox_id})
         node = self._able(record)
+        if request.kernels and not (node.info and node.info.capabilities.fork_kernels):
+            message = "the sandbox's driver copies no kernels: fork it without them (kernels=False)"
+            raise CapabilityMissing(message, {"needs": "fork_kernels"})
         owners = record.text(_PROJECT), record.text(_CALLER)
         if await self._is_limited(*owners):
             await self.survey()
@@ -75,11 +78,16 @@ class NodeSnapshots:
             sandbox_id=record.sandbox_id,
             snapshot_id=_checked(request.snapshot_id) if request.snapshot_id else _new_id(),
             record_labels={name: record.text(name) for name in (_OWNER, _USER, _PROJECT, _CALLER)},
+            kernels=request.kernels,
+            kernels_timeout=request.kernels_timeout if request.HasField("kernels_timeout") else None,
         )
-        found = Found(node, (await node.client.snapshot_sandbox(driver_request)).snapshot)
+        taken = await node.client.snapshot_sandbox(driver_request)
+        found = Found(node, taken.snapshot)
         await self._records.touch([record.sandbox_id])
         await self._keep(found)
-        return _as_message(found)
+        return pb.CreateSnapshotResponse(
+            snapshot=_as_message(found), kernels=taken.snapshot.kernels, not_copied=taken.not_copied
+        )
 
     async def _is_limited(self, project: str, caller: str) -> bool:
         try:

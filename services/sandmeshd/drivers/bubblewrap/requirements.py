@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.agent.userland.core.syscall_table import SUPPORTED
 from sandmeshd.drivers.api import requirements
 from sandmeshd.drivers.api.templates import check_settings, unknown_settings
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import GroupLimits
@@ -36,6 +37,7 @@ def capabilities(
         isolation="namespaces",
         images=images,
         root=root,
+        fork_kernels=SUPPORTED,
     )
 
 

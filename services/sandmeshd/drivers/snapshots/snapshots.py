@@ -11,6 +11,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import AlreadyExists, InvalidArgument, SandboxLost, WrongState
 from sandmeshd.agentlink.archives import restored, saved
 from sandmeshd.drivers.snapshots.archive import SnapshotArchive, not_found
+from sandmeshd.drivers.snapshots.held_kernels import HeldKernels
 from sandmeshd.runtime.paths import MeshPaths
 
 IMAGE: Final = "image"
@@ -23,6 +24,7 @@ class Snapshots:
     def __init__(self, paths: MeshPaths, limit_bytes: int) -> None:
         self._mesh_id = paths.mesh_id
         self._kept = SnapshotArchive(paths.node_state / "snapshots", limit_bytes)
+        self._kernels = HeldKernels()
 
     def sweep(self) -> None:
         """Remove what a killed driver left half made."""
@@ -40,13 +42,24 @@ class Snapshots:
             TooLarge, RuntimeUnavailable: As Kept.save.
         """
         there = self._kept.find(request.snapshot_id)
+        response = pb.SnapshotSandboxResponse()
         if there is None:
             _check_runs(sandbox)
-            there = await self._kept.save(self._begun(request, sandbox), saved(sandbox, fencing_token))
+            begun = self._begun(request, sandbox)
+            if request.kernels:
+                kernels, not_copied = await self._kernels.save(request, sandbox, fencing_token)
+                begun.kernels.extend(kernels)
+                response.not_copied.extend(not_copied)
+            try:
+                there = await self._kept.save(begun, saved(sandbox, fencing_token))
+            except BaseException:
+                self._kernels.drop(request.snapshot_id)
+                raise
         elif there.sandbox_id != request.sandbox_id:
             facts = {"snapshot_id": request.snapshot_id}
             raise AlreadyExists(f"{request.snapshot_id} is another sandbox's snapshot", facts)
-        return pb.SnapshotSandboxResponse(snapshot=there)
+        response.snapshot.CopyFrom(there)
+        return response
 
     def _begun(self, request: pb.SnapshotSandboxRequest, sandbox: pb.RuntimeSandbox) -> pb.RuntimeSnapshot:
         now = Timestamp()
@@ -102,7 +115,10 @@ class Snapshots:
             SandboxLost: The agent does not answer.
         """
         if sandbox.spec.snapshot_id:
-            await restored(sandbox, fencing_token, self._kept.stream(self._found(sandbox.spec)))
+            found = self._found(sandbox.spec)
+            await restored(sandbox, fencing_token, self._kept.stream(found))
+            if found.kernels:
+                await self._kernels.restore(found.snapshot_id, sandbox, fencing_token)
 
     def list(self, mesh_id: str) -> pb.ListSnapshotsResponse:
         """Return the snapshots of a mesh."""
@@ -110,6 +126,7 @@ class Snapshots:
 
     async def delete(self, snapshot_id: str) -> pb.DeleteSnapshotResponse:
         """Remove a snapshot; one that is not there is fine."""
+        self._kernels.drop(snapshot_id)
         await self._kept.remove(snapshot_id)
         return pb.DeleteSnapshotResponse()
 

@@ -10,6 +10,7 @@ cannot enforce it MUST refuse with CAPABILITY_MISSING and create nothing.
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -101,6 +102,7 @@ class Capabilities(_message.Message):
     ROOT_FIELD_NUMBER: _builtins.int
     PAUSE_FILES_FIELD_NUMBER: _builtins.int
     PAUSE_CHECKPOINT_FIELD_NUMBER: _builtins.int
+    FORK_KERNELS_FIELD_NUMBER: _builtins.int
     pause: _builtins.bool
     """PauseSandbox and ResumeSandbox work."""
     snapshot: _builtins.bool
@@ -129,6 +131,8 @@ class Capabilities(_message.Message):
     """PauseSandbox can end processes and keep files."""
     pause_checkpoint: _builtins.bool
     """PauseSandbox can write memory to disk."""
+    fork_kernels: _builtins.bool
+    """SnapshotSandbox can hold the memory of Python kernels, from which those of other sandboxes continue."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Limits that are enforced when requested, by the names of Limits' fields without their unit: "memory", "cpu",
@@ -163,10 +167,11 @@ class Capabilities(_message.Message):
         root: _builtins.bool = ...,
         pause_files: _builtins.bool = ...,
         pause_checkpoint: _builtins.bool = ...,
+        fork_kernels: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "images", b"images", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "pause_checkpoint", b"pause_checkpoint", "pause_files", b"pause_files", "root", b"root", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "volumes", b"volumes", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "fork_kernels", b"fork_kernels", "host_ports", b"host_ports", "images", b"images", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "pause_checkpoint", b"pause_checkpoint", "pause_files", b"pause_files", "root", b"root", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "volumes", b"volumes", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1218,13 +1223,23 @@ class SnapshotSandboxRequest(_message.Message):
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     RECORD_LABELS_FIELD_NUMBER: _builtins.int
+    KERNELS_FIELD_NUMBER: _builtins.int
+    KERNELS_TIMEOUT_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     snapshot_id: _builtins.str
     """Chosen by the client."""
+    kernels: _builtins.bool
+    """Whether the memory of Python kernels is held too, for 5 minutes at most and as long as the driver runs: only then
+    can sandboxes start from the snapshot. It needs the capability `fork_kernels`.
+    """
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Stored with the snapshot: its owner."""
+
+    @_builtins.property
+    def kernels_timeout(self) -> _duration_pb2.Duration:
+        """How long the kernels' cells may take to end."""
 
     def __init__(
         self,
@@ -1232,10 +1247,12 @@ class SnapshotSandboxRequest(_message.Message):
         sandbox_id: _builtins.str = ...,
         snapshot_id: _builtins.str = ...,
         record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        kernels: _builtins.bool = ...,
+        kernels_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernels_timeout", b"kernels_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernels", b"kernels", "kernels_timeout", b"kernels_timeout", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1276,6 +1293,7 @@ class RuntimeSnapshot(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     RECORD_LABELS_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
+    KERNELS_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.str
     """Its id."""
     mesh_id: _builtins.str
@@ -1300,6 +1318,10 @@ class RuntimeSnapshot(_message.Message):
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """As in the request that took it."""
 
+    @_builtins.property
+    def kernels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The kernels whose memory was held with it: sandboxes that start from it continue them, and can start only while it is."""
+
     def __init__(
         self,
         *,
@@ -1312,10 +1334,11 @@ class RuntimeSnapshot(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         image: _builtins.str = ...,
+        kernels: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "image", b"image", "mesh_id", b"mesh_id", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "image", b"image", "kernels", b"kernels", "mesh_id", b"mesh_id", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1328,18 +1351,24 @@ class SnapshotSandboxResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    NOT_COPIED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> Global___RuntimeSnapshot:
         """The complete snapshot."""
+
+    @_builtins.property
+    def not_copied(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the kernels whose memory is held have and their copies lack, for people."""
 
     def __init__(
         self,
         *,
         snapshot: Global___RuntimeSnapshot | None = ...,
+        not_copied: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_copied", b"not_copied", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -223,7 +223,8 @@ class DriverServiceServicer(object):
         """SnapshotSandbox saves the workspace and the home under one id, atomically; a root that is writable is saved
         with them. No process of user code MUST run meanwhile. A repeated request with the id of a complete snapshot MUST
         return that one. It outlives the sandbox and the driver's process.
-        Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
+        Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it; or a kernel cannot be copied: the
+        message says why), TOO_LARGE, CAPABILITY_MISSING,
         ALREADY_EXISTS (the id is of another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

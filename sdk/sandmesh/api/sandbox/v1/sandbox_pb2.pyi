@@ -1680,22 +1680,34 @@ class CreateSnapshotRequest(_message.Message):
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    KERNELS_FIELD_NUMBER: _builtins.int
+    KERNELS_TIMEOUT_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     fencing_token: _builtins.int
     """The lease's token."""
     snapshot_id: _builtins.str
     """Chosen by the client so that it can retry: "snap_" and 1 to 64 lowercase letters and digits. Empty: generated."""
+    kernels: _builtins.bool
+    """Whether the memory of Python kernels is held too: sandboxes that start from the snapshot continue them. They can
+    start for 5 minutes. CAPABILITY_MISSING where the driver cannot.
+    """
+    @_builtins.property
+    def kernels_timeout(self) -> _duration_pb2.Duration:
+        """How long the kernels' cells may take to end; by default 60 seconds."""
+
     def __init__(
         self,
         *,
         sandbox_id: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
         snapshot_id: _builtins.str = ...,
+        kernels: _builtins.bool = ...,
+        kernels_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernels_timeout", b"kernels_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "kernels", b"kernels", "kernels_timeout", b"kernels_timeout", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1708,18 +1720,30 @@ class CreateSnapshotResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    KERNELS_FIELD_NUMBER: _builtins.int
+    NOT_COPIED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> Global___Snapshot:
         """The snapshot."""
+
+    @_builtins.property
+    def kernels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The kernels whose memory is held."""
+
+    @_builtins.property
+    def not_copied(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What those kernels have and their copies lack, for people."""
 
     def __init__(
         self,
         *,
         snapshot: Global___Snapshot | None = ...,
+        kernels: _abc.Iterable[_builtins.str] | None = ...,
+        not_copied: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernels", b"kernels", "not_copied", b"not_copied", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,12 +1,15 @@
 """Forks of a running kernel, made between two of its cells: kernels with its variables and modules, copied on write.
 
 The kernel forks one process, which forks a kernel for each message of the agent and exits when the agent closes the
-socket: its forks are then children of the zygote, as every kernel is. Whatever a fork cannot share with the original is
-replaced in place: descriptors of sockets and pipes are at their end, files are opened again at the same position.
+socket: its forks are then children of the zygote, as every kernel is. On request it writes its memory to a file, too:
+kernels of other sandboxes continue from that, in the same place of this code. Whatever a fork cannot share with the
+original is replaced in place: descriptors of sockets and pipes are at their end, files are opened again at the same
+position.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -16,11 +19,15 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from sandmeshd.agent.userland.python import leftovers
+from sandmeshd.agent.userland.core import syscall_table
+from sandmeshd.agent.userland.python import leftovers, memory_image
+
+_SAVE = b"save "
+"""The agent's message with the descriptor of a file for the memory; the most bytes of that follow."""
 
 _ANSWER_SECONDS = 0.0002
 """How long a fork sleeps between two looks at whether its parent has exited."""
@@ -46,10 +53,28 @@ class Fork:
             time.sleep(_ANSWER_SECONDS)
 
 
-def serve(control_fd: int, own: set[int], loop: Any) -> Fork | None:
+class RestoredFork:
+    """A kernel of another sandbox that continues from the memory of a process which a kernel here had forked."""
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        """Take what `ForkedKernel.continue_from` has told it."""
+        self.fds: list[int] = message["kept"]
+        self._message = message
+
+    def detach(self, kept: Iterable[int]) -> None:
+        """Take on what is this process's own: its thread's id, and the environment of its sandbox."""
+        del kept
+        syscall_table.unmap(*self._message["table"])
+        thread, place = self._message["thread"]
+        if place >= 0:
+            ctypes.c_int.from_address(thread + place).value = os.getpid()
+        os.environ.update(self._message["environment"])
+
+
+def serve(control_fd: int, own: set[int], loop: Any) -> Fork | RestoredFork | None:
     """Fork the kernels that the agent requests on a socket; `own` are the kernel's descriptors, `loop` its event loop.
 
-    Returns: in each fork what it is made of, in the kernel None.
+    Returns: in each fork, and in what continues from the saved memory, what it is made of; in the kernel None.
     """
     control = socket.socket(fileno=control_fd)
     obstacle = leftovers.find_obstacle()
@@ -94,29 +119,41 @@ def _fork() -> int:
         return os.fork()
 
 
-def _serve_forks(control: socket.socket, gate: int, own: set[int], loop: Any) -> Fork:
-    """Fork for each message, until the agent closes the socket; return in the forks."""
+def _serve_forks(control: socket.socket, gate: int, own: set[int], loop: Any) -> Fork | RestoredFork:
+    """Fork for each message, until the agent closes the socket; return in the forks and in what continues."""
     try:
         if not os.read(gate, 1):
             os._exit(0)
         parent = os.getpid()
         exited, exits = os.pipe2(os.O_CLOEXEC)
         _send(control, {"not_copied": leftovers.describe({*own, control.fileno(), gate, exited, exits}, loop)})
-        while True:
-            data, fds, _, _ = socket.recv_fds(control, 64, 3)
-            if not data:
-                os._exit(0)
-            pid = _fork_one(control) if len(fds) == 3 else -1
-            if pid == 0:
-                break
-            for fd in fds:
-                os.close(fd)
+        made: list[int] | memory_image.Restored | None = None
+        while made is None:
+            made = _make(control)
     except BaseException:
         os._exit(70)
     control.close()
+    if isinstance(made, memory_image.Restored):
+        return RestoredFork(made.message)
     for fd in (gate, exits):
         os.close(fd)
-    return Fork(fds, parent, exited)
+    return Fork(made, parent, exited)
+
+
+def _make(control: socket.socket) -> list[int] | memory_image.Restored | None:
+    """Do what the agent asks for next; return in a fork its descriptors, in what continues what that was told."""
+    data, fds, _, _ = socket.recv_fds(control, 64, 3)
+    if not data:
+        os._exit(0)
+    if data.startswith(_SAVE) and len(fds) == 1:
+        restored = _save(control, fds[0], int(data.removeprefix(_SAVE)))
+        if restored is not None:
+            return restored
+    elif len(fds) == 3 and _fork_one(control) == 0:
+        return fds
+    for fd in fds:
+        os.close(fd)
+    return None
 
 
 def _fork_one(control: socket.socket) -> int:
@@ -129,6 +166,19 @@ def _fork_one(control: socket.socket) -> int:
     if pid:
         _send(control, {"forked": pid})
     return pid
+
+
+def _save(control: socket.socket, image: int, most: int) -> memory_image.Restored | None:
+    """Write this process's memory, and report that unless it is in what continues."""
+    try:
+        saved = memory_image.save(image, most)
+    except (OSError, ValueError) as error:
+        _send(control, {"refused": f"its memory could not be copied: {error}"})
+        return None
+    if isinstance(saved, memory_image.Restored):
+        return saved
+    _send(control, {"saved": saved.size})
+    return None
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:
@@ -180,7 +230,7 @@ def _replace(fd: int, ended: int) -> None:
 
 def _reopen(fd: int, *, regular: bool) -> None:
     """Open a file or directory again, with a position of this process's own."""
-    flags = _flags(fd)
+    flags = leftovers.flags_of(fd)
     if flags & os.O_PATH:
         return
     fresh = os.open(f"/proc/self/fd/{fd}", (flags & ~_CREATION_FLAGS if regular else flags) | os.O_CLOEXEC)
@@ -190,12 +240,6 @@ def _reopen(fd: int, *, regular: bool) -> None:
         _put(fresh, fd)
     finally:
         os.close(fresh)
-
-
-def _flags(fd: int) -> int:
-    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:  # noqa: PTH123 - pathlib is a slow import
-        lines: Iterator[list[str]] = (line.split() for line in file)
-        return next(int(line[1], 8) for line in lines if line[0] == "flags:")
 
 
 def _put(source: int, fd: int) -> None:

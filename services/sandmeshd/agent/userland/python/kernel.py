@@ -22,6 +22,7 @@ from sandmeshd.agent.userland.python import (
     home,
     import_hooks,
     kernel_protocol,
+    memory_restore,
     output,
     shell,
 )
@@ -71,6 +72,8 @@ class ForkedKernel:
         connection, *pipes = launch.settle([nothing, fds[1], fds[2]], fds)
         launch.be_limited(request["limits"])
         launch.allow_inspection()
+        if request.get("continues"):
+            _continue_from(pipes.pop(), [connection, *pipes], request["environment"])
         os.chdir(isolation.path_at_home(request["cwd"]))
         # What the shell found when it was made is the home of no user.
         self._shell.home_dir = os.environ["HOME"]
@@ -166,6 +169,15 @@ class ForkedKernel:
             return interrupt
         error: BaseException | None = result.error_before_exec or result.error_in_exec
         return error
+
+
+def _continue_from(image: int, kept: list[int], environment: dict[str, str]) -> NoReturn:
+    """Become the kernel whose memory an image has; it returns from `forks.serve` there."""
+    try:
+        memory_restore.MemoryRestore(image).run(kept, {"environment": environment})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        os.write(2, f"the kernel could not be continued: {error}\n".encode())
+    os._exit(70)
 
 
 def _ignore(number: int, frame: object) -> None:

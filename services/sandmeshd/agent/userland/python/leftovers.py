@@ -133,3 +133,10 @@ def target_of(fd: int) -> str:
         return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - pathlib is a slow import
     except OSError:
         return ""
+
+
+def flags_of(fd: int) -> int:
+    """Return the flags with which a descriptor was opened, as the kernel has them."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:  # noqa: PTH123 - pathlib is a slow import
+        lines: Iterator[list[str]] = (line.split() for line in file)
+        return next(int(line[1], 8) for line in lines if line[0] == "flags:")
