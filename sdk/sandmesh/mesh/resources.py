@@ -206,20 +206,26 @@ class MeshSnapshotsAsync:
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
 
-    async def create(self, sandbox_id: str, *, timeout: float = SNAPSHOT_SECONDS) -> SnapshotInfo:
-        """Save a sandbox's workspace and home; its processes are held still meanwhile, and memory is not saved.
+    async def create(
+        self, sandbox_id: str, *, timeout: float = SNAPSHOT_SECONDS, kernels: bool = False
+    ) -> SnapshotInfo:
+        """Save a sandbox's workspace and home; its processes are held still meanwhile.
+
+        Memory is not saved. With `kernels` that of its Python kernels is held for 5 minutes: sandboxes can start from
+        the snapshot so long, and continue them.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.
-            CapabilityMissing: Its driver cannot take snapshots.
+            CapabilityMissing: Its driver cannot take snapshots, or not of kernels.
             TooLarge: It holds more than a snapshot may have.
-            WrongState: It is not READY.
+            WrongState: It is not READY, or a kernel cannot be copied.
         """
         lease = (await SandboxesAsync(self._rpc).get(sandbox_id)).lease
         request = sandbox_pb2.CreateSnapshotRequest(
             sandbox_id=sandbox_id,
             fencing_token=0 if lease is None else lease.fencing_token,
             snapshot_id="snap_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26],
+            kernels=kernels,
         )
         response = await self._rpc.send(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
         return read_snapshot(response.snapshot)

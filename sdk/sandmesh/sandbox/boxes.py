@@ -121,7 +121,7 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             from sandmesh.sandbox.session.forks import ForkOrder, fork  # noqa: PLC0415 - see above
 
         order = ForkOrder(count, timeout, kernels)
-        return await fork(self, self._copied, self._config, self._attached().record, order)
+        return await fork(self, self._copied, self._config, self._attached(), order)
 
     def _copied(self, config: BoxConfig) -> Self:
         """Return a box of this class that is not started, with another configuration."""

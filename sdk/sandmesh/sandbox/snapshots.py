@@ -7,8 +7,9 @@ import secrets
 from datetime import UTC
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import SandmeshError
 from sandmesh.inputs import Snapshot
-from sandmesh.sandbox.handle import SandboxHandle
+from sandmesh.sandbox.handle import Attachment, SandboxHandle
 
 
 class SnapshotsAsync(SandboxHandle):
@@ -25,27 +26,7 @@ class SnapshotsAsync(SandboxHandle):
             TooLarge: The sandbox holds more than a snapshot may have.
             WrongState: The sandbox is paused.
         """
-        return read_snapshot((await self.take_snapshot()).snapshot)
-
-    async def take_snapshot(
-        self, *, kernels: bool = False, kernels_timeout: float = 60
-    ) -> sandbox_pb2.CreateSnapshotResponse:
-        """Take a snapshot, with `kernels` also of the memory of Python kernels, and return the mesh's own answer.
-
-        Sandboxes that start from it within 5 minutes continue those kernels. Programs use `snapshot` and `fork`.
-        """
-        attachment = self._attached()
-        record = attachment.record
-        request = sandbox_pb2.CreateSnapshotRequest(
-            sandbox_id=record.sandbox_id,
-            fencing_token=record.lease.fencing_token,
-            snapshot_id="snap_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26],
-            kernels=kernels,
-        )
-        if kernels:
-            request.kernels_timeout.FromMilliseconds(round(kernels_timeout * 1e3))
-        connection, timeout = attachment.usable(), self._config.timeout
-        return await connection.ask(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
+        return read_snapshot((await take_snapshot(self._attached(), self._config.timeout)).snapshot)
 
     async def list_snapshots(self) -> list[Snapshot]:
         """List this user's snapshots on the box's mesh, those of other sandboxes included, oldest first."""
@@ -64,6 +45,31 @@ class SnapshotsAsync(SandboxHandle):
         request = sandbox_pb2.DeleteSnapshotRequest(snapshot_id=name)
         usable = self._attached().usable()
         await usable.ask(lambda stubs: stubs.sandboxes.DeleteSnapshot, request, self._config.timeout)
+
+
+async def take_snapshot(
+    attachment: Attachment, timeout: float, *, kernels_timeout: float = 0
+) -> sandbox_pb2.CreateSnapshotResponse:
+    """Take a snapshot and return the mesh's answer.
+
+    Unless `kernels_timeout` is 0, the memory of Python kernels is held too, once their cells have ended: sandboxes that
+    start from the snapshot within 5 minutes continue them.
+    """
+    record = attachment.record
+    request = sandbox_pb2.CreateSnapshotRequest(
+        sandbox_id=record.sandbox_id,
+        fencing_token=record.lease.fencing_token,
+        snapshot_id="snap_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26],
+    )
+    if kernels_timeout:
+        request.kernels = True
+        request.kernels_timeout.FromMilliseconds(round(kernels_timeout * 1e3))
+    return await attachment.usable().ask(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
+
+
+def refuses_kernels(error: SandmeshError) -> bool:
+    """Return whether an error of a snapshot means that it can be taken without kernels."""
+    return error.facts.get("needs") == "fork_kernels" or error.facts.get("state") == "KERNELS"
 
 
 def read_snapshot(snapshot: sandbox_pb2.Snapshot) -> Snapshot:

@@ -50,6 +50,7 @@ class UserCommands(LazyGroup):
         Entry("kill", RECORDS, "Release sandboxes of any holder.", SANDBOXES),
         Entry("pause", PAUSES, "Pause sandboxes.", SANDBOXES),
         Entry("resume", PAUSES, "Resume paused sandboxes.", SANDBOXES),
+        Entry("fork", f"{CLI}.sandboxes.forks", "Fork a sandbox into others.", SANDBOXES),
         Entry("mark", PAUSES, "Hold the state of a Python kernel.", SANDBOXES),
         Entry("rewind", PAUSES, "Return a Python kernel to a mark.", SANDBOXES),
         Entry("logs", f"{CLI}.sandboxes.logs", "Print the log of a sandbox's agent and runtime.", SANDBOXES),

@@ -63,3 +63,16 @@ def test_marks_of_kernels_that_do_not_exist_are_refused(sandmesh: Commands, box:
     done = sandmesh.run("mark", "--kernel", "other", box.sandbox_id, ok=False)
     assert done.code != 0
     assert "there are default" in done.err
+
+
+def test_a_sandbox_is_forked_by_command_with_its_files_and_variables(sandmesh: Commands, box: BaseSandbox) -> None:
+    box.run_ipython_cell("x = 41; import socket; kept = socket.socketpair()")
+    box.fs.write("note.txt", "kept")
+    made = sandmesh.run("fork", box.sandbox_id, "--count", "2", "--ttl", "600")
+    assert "not copied: kernel default: unix socket" in made.err
+    for sandbox_id in made.out.split():
+        with BaseSandbox(sandbox_id, base_url=f"unix://{sandmesh.settings.paths.gateway}") as fork:
+            assert fork.run_ipython_cell("x + 1, open('note.txt').read()").text == "(42, 'kept')"
+    [files] = sandmesh.run("fork", box.sandbox_id, "--no-kernels", "-o", "json").json["sandboxes"]
+    assert sandmesh.run("kill", *made.out.split(), files).code == 0
+    assert "SANDBOX_NOT_FOUND" in sandmesh.run("fork", "sb_none", ok=False).err

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,7 @@ from sandmesh.mesh import MeshAsync
 from sandmeshd.mesh import Mesh
 from tests.mesh.conftest import run_mesh
 
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.needs("user namespaces")
 
 
@@ -170,13 +175,35 @@ async def test_what_cannot_be_forked_says_why(mesh: Mesh) -> None:
             assert "a-value" not in own + other
 
 
-def _fork_without_a_loop(address: str) -> None:
-    with BaseSandbox(base_url=address) as box:
-        box.fs.write("kept.txt", "kept")
-        with box.fork()[0] as child:
-            assert child.fs.read("kept.txt") == "kept"
-            assert child.sandbox_id != box.sandbox_id
+def _run_the_pages(address: str) -> None:
+    open_box = partial(BaseSandbox, base_url=address)
+    with open_box() as box:
+        box.fs.write("data.csv", "price,name\n1,a\n,b\n")
+        names: dict[str, Any] = {"box": box}
+        for block in _blocks("forks.md"):
+            exec(block, names)  # noqa: S102 - what the page tells its readers to run
+        assert names["one"].run("len(frame)").text == "1"
+        assert names["two"].run("len(frame)").text == "2"
+        assert box.run_ipython_cell("list(frame.columns), scores").text == "(['price', 'name'], [16])"
+        assert (len(names["branches"]), names["branches"].error) == (2, None)
+    (pause,) = (block for block in _blocks("drivers.md") if "box.pause()" in block)
+    with open_box() as box:
+        box.run_ipython_cell("x = 41")
+        made: list[BaseSandbox] = []
+
+        def attach(**options: Any) -> BaseSandbox:
+            # The page's own box is not opened, since it is no program of its own there.
+            made.append(open_box(**options))
+            return box
+
+        exec(pause, {"BaseSandbox": attach})  # noqa: S102 - as above
+        assert len(made) == 1
+        assert box.run_ipython_cell("x + 1").text == "42"
 
 
-async def test_programs_without_an_event_loop_fork_too(mesh: Mesh) -> None:
-    await asyncio.to_thread(_fork_without_a_loop, mesh.addresses[0])
+def _blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+
+
+async def test_the_programs_of_the_pages_run_as_they_stand_there(mesh: Mesh) -> None:
+    await asyncio.to_thread(_run_the_pages, mesh.addresses[0])

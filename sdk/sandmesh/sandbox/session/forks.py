@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, DeadlineExceeded, InvalidArgument, SandmeshError, WrongState
 from sandmesh.sandbox.boxes import SandboxAsync
-from sandmesh.sandbox.handle import BoxConfig
+from sandmesh.sandbox.handle import Attachment, BoxConfig
 from sandmesh.sandbox.kernels import Forks
-from sandmesh.sandbox.snapshots import read_snapshot
+from sandmesh.sandbox.snapshots import read_snapshot, refuses_kernels, take_snapshot
 
 B = TypeVar("B", bound=SandboxAsync)
 
@@ -34,7 +34,7 @@ async def fork(
     box: SandboxAsync,
     copied: Callable[[BoxConfig], B],
     config: BoxConfig,
-    record: sandbox_pb2.Sandbox,
+    attachment: Attachment,
     order: ForkOrder,
 ) -> Forks[B]:
     """Fork a sandbox into at most so many others, each open; `copied` makes a box that is not started.
@@ -45,9 +45,9 @@ async def fork(
     count, timeout = order.count, order.timeout
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
         raise InvalidArgument(f"count is {count!r}: it is a whole number from 1 to {MOST}", {"field": "count"})
-    spec = _spec(config, record)
+    spec = _spec(config, attachment.record)
     kernels, others = await _state(box, spec)
-    taken, not_copied = await _take(box, order)
+    taken, not_copied = await _take(attachment, config.timeout, order)
     not_copied += [f"kernel {name}: its variables" for name in kernels if name not in taken.kernels] + others
     snapshot = read_snapshot(taken.snapshot)
     spec.snapshot_id = snapshot.snapshot_id
@@ -80,21 +80,22 @@ def _spec(config: BoxConfig, record: sandbox_pb2.Sandbox) -> sandbox_pb2.Sandbox
     return spec
 
 
-async def _take(box: SandboxAsync, order: ForkOrder) -> tuple[sandbox_pb2.CreateSnapshotResponse, list[str]]:
+async def _take(
+    attachment: Attachment, timeout: float, order: ForkOrder
+) -> tuple[sandbox_pb2.CreateSnapshotResponse, list[str]]:
     """Take the snapshot that the forks begin with; return with it what is not in it, and why.
 
     Raises:
         CapabilityMissing, WrongState: The kernels are wanted, and cannot be copied.
     """
     if order.kernels is False:
-        return await box.take_snapshot(), []
+        return await take_snapshot(attachment, timeout), []
     try:
-        taken = await box.take_snapshot(kernels=True, kernels_timeout=order.timeout)
+        taken = await take_snapshot(attachment, timeout, kernels_timeout=order.timeout)
     except (CapabilityMissing, WrongState) as error:
-        ours = error.facts.get("needs") == "fork_kernels" or error.facts.get("state") == "KERNELS"
-        if order.kernels or not ours:
+        if order.kernels or not refuses_kernels(error):
             raise
-        return await box.take_snapshot(), [f"kernels: {error.message}"]
+        return await take_snapshot(attachment, timeout), [f"kernels: {error.message}"]
     return taken, list(taken.not_copied)
 
 

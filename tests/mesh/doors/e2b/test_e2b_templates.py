@@ -225,13 +225,14 @@ async def test_a_fork_has_the_files_and_variables_and_each_is_refused_by_itself(
         headers=inside(made) | {"Content-Type": "application/octet-stream"},
     ) as response:
         assert response.status == 200
+    assert (await world.send("POST", "/execute", inside(made, 49_999), json={"code": "kept = 41"}))[0] == 200
     status, forks = await world.send("POST", f"{place}/fork", ada, json={"timeout": 60, "count": 2})
     assert (status, len(forks)) == (201, 2)
     for one in (fork["sandbox"] for fork in forks):
         assert (await world.send("GET", "/files?path=note", inside(one)))[1] == "kept"
-        values = {"code": "import os; print(os.environ['MODE'])"}
+        values = {"code": "import os; print(os.environ['MODE'], kept + 1)"}
         _, lines = await world.send("POST", "/execute", inside(one, 49_999), json=values)
-        assert any(json.loads(line).get("text") == "it's = odd\n" for line in lines.splitlines())
+        assert any(json.loads(line).get("text") == "it's = odd 42\n" for line in lines.splitlines())
         shown = (await world.send("GET", f"/sandboxes/{one['sandboxID']}", ada))[1]
         assert shown["metadata"] == {"a": "b"}
     assert await world.send("GET", "/snapshots", ada) == saved

@@ -1,4 +1,4 @@
-"""Copies of a running sandbox: its files and what it was made with, without its processes."""
+"""Copies of a running sandbox: its files, its Python kernels where that is possible, and what it was made with."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 from aiohttp import web
 
 from sandmesh import SandboxAsync
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import CapabilityMissing, SandmeshError, WrongState
 from sandmesh.events import Output
 from sandmesh.inputs import Options
-from sandmesh.mesh import MeshAsync
+from sandmesh.mesh import MeshAsync, SnapshotInfo
+from sandmesh.sandbox.snapshots import refuses_kernels
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.control.creation import LONGEST_SECONDS
 from sandmeshd.facades.e2b.control.sandboxes import own_sandbox
@@ -36,7 +37,7 @@ class ForkRoutes:
         self._views = views
 
     async def create(self, request: web.Request) -> web.Response:
-        """Make sandboxes with the files of one; each is made or refused by itself."""
+        """Make sandboxes with the files and kernels of one; each is made or refused by itself."""
         key, found = api_key(request), await read_fields(request, FORK)
         seconds = natural(found.get("timeout", 300), "timeout", LONGEST_SECONDS)
         count = natural(found.get("count", 1), "count", MOST)
@@ -56,7 +57,7 @@ class ForkRoutes:
             }
             if marks.volumes:
                 options["volumes"] = {inside(path): volume for path, volume in marks.volumes.items()}
-            snapshot = await mesh.snapshots.create(info.sandbox_id)
+            snapshot = await _snapshot(mesh, info.sandbox_id)
             try:
                 options["snapshot"] = snapshot
                 making = (self._make(mesh, info.template, marks, options) for _ in range(count))
@@ -87,3 +88,13 @@ class ForkRoutes:
             output = b"".join([one.data async for one in process if isinstance(one, Output) and one.stream == "stdout"])
         pairs = (line.decode(errors="surrogateescape").partition("=") for line in output.split(b"\0") if line)
         return {name: value for name, _, value in pairs if name in marks.variables}
+
+
+async def _snapshot(mesh: MeshAsync, sandbox_id: str) -> SnapshotInfo:
+    """Take the snapshot that copies begin with, without kernels where they cannot be copied."""
+    try:
+        return await mesh.snapshots.create(sandbox_id, kernels=True)
+    except (CapabilityMissing, WrongState) as error:
+        if not refuses_kernels(error):
+            raise
+        return await mesh.snapshots.create(sandbox_id)
