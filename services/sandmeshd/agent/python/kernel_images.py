@@ -114,10 +114,11 @@ class KernelImages:
 
     def _room(self) -> int:
         """Return how many bytes a copy may have: the sandbox's limit counts it, or else the machine's memory does."""
-        page = os.sysconf("SC_PAGE_SIZE")
         if not self._memory.is_limited:
-            return os.sysconf("SC_AVPHYS_PAGES") * page
-        return self._memory.limit_bytes - page * sum(int(fields[_RESIDENT]) for _, fields in others())
+            return _available_bytes()
+        return self._memory.limit_bytes - os.sysconf("SC_PAGE_SIZE") * sum(
+            int(fields[_RESIDENT]) for _, fields in others()
+        )
 
     async def _restore(self, request: RestoreKernels, workspace: str, environment: Mapping[str, str]) -> None:
         with _connected(self._place, request.socket) as connection:
@@ -135,6 +136,13 @@ class KernelImages:
                 if name not in known:
                     known[name] = TableKernel(PYTHON, self._kernels.make(PYTHON, workspace))
                 await known[name].cells.replace(kernel, "replaced by another")
+
+
+def _available_bytes() -> int:
+    """Return the memory that the machine has left for new processes, without swapping."""
+    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - pathlib is a slow import
+        sizes = (line.split() for line in file)
+        return next((int(size[1]) << 10 for size in sizes if size[0] == "MemAvailable:"), 0)
 
 
 def _connected(place: str, name: str) -> socket.socket:
