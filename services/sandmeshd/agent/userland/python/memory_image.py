@@ -83,8 +83,10 @@ def save(image: int, most: int) -> Saved | Restored:
         facts["directory"] = os.getcwd()  # noqa: PTH109 - pathlib is a slow import
         table.add([*pieces.calls, call(EXIT_GROUP, 0)])
         os.write(goes, b"1")
-        _wait(pid)
+        _, status = os.waitpid(pid, 0)
         pid = 0
+        if status:
+            raise OSError("there is too little memory for a copy, or a limit of the size of files")
     finally:
         if pid:
             os.kill(pid, signal.SIGKILL)
@@ -197,12 +199,6 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def _wait(pid: int) -> None:
-    _, status = os.waitpid(pid, 0)
-    if status:
-        raise OSError("its memory could not be written: there may be too little of it left")
 
 
 def _write_facts(image: int, place: int, facts: dict[str, Any]) -> None:
