@@ -249,7 +249,7 @@ class KernelProcess:
         return int(frame[1])
 
     def last_words(self) -> str:
-        """Return the last line of what it wrote to its standard error while nobody read that; empty for none."""
+        """Return the last line of what it wrote to its standard error and that was not read; empty for none."""
         try:
             data = os.read(self._pipes[1].reader, _MOST_SAID)
         except OSError:

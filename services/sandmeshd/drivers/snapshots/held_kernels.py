@@ -1,7 +1,7 @@
 """The memory of kernels that a snapshot holds beside its files: memory files, which only this process has.
 
 Sandboxes that start from the snapshot continue the kernels; all of them map the same files and copy a page when they
-write to it. An agent passes them on over a socket that is made for that, in the directory of its own one.
+write to it. An agent passes them on over a socket that is made for that, beside its usual one.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def system_call(number: int, *arguments: Any) -> int:
 
 
 class SyscallTable:
-    """The instructions and their table, in memory of their own."""
+    """The instructions and their table, in separate memory."""
 
     def __init__(self, size: int, *, address: int = 0, shared: bool = False) -> None:
         """Map so many bytes, at an address that is free where one is named; with `shared` forks have the same ones.
