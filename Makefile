@@ -5,6 +5,7 @@
 #   make test-all         every test that this machine can run
 #   make mutants          removes protections one by one: a named test must notice each
 #   make fuzz             random input for every public RPC and for parsers of bytes from sandboxes
+#   make docs             the documentation as a site; DOCS=--serve serves it
 #   make release          the files of a release, checked as their users will use them; publishes nothing
 #   make check            formatting, lints, types, import rules, protos
 # PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).
@@ -15,7 +16,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-all faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench stubs release format hooks clean set-up-local set-up-dev set-up-release
+.PHONY: help demo test test-all faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench docs stubs release format hooks clean set-up-local set-up-dev set-up-release
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -96,6 +97,11 @@ stubs: set-up-dev
 # publishes nothing. RELEASE=--build only builds them. The version is in sdk/sandmesh/shared/version.py.
 release: set-up-release
 	@$(VENV)/python -m scripts.release $(RELEASE)
+
+# The documentation as a site, build/docs/site, with search and references. A link that leads nowhere fails.
+# DOCS=--serve serves it at http://127.0.0.1:8000.
+docs: set-up-dev
+	@$(VENV)/python -m scripts.site $(DOCS)
 
 # Lets git check the subject of each commit (scripts/commit_messages.py).
 hooks:

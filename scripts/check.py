@@ -40,6 +40,7 @@ def checks() -> dict[str, Sequence[str]]:
         "subjects of commits": ("python", "scripts/commit_messages.py", "--new"),
         "stubs are fresh": ("python", "scripts/generate_stubs.py", "--check"),
         "what is made of tools is fresh": ("python", "scripts/tool_stubs.py", "--check"),
+        "documentation": ("python", "-m", "scripts.site"),
     }
     tag = last_release()
     if tag:

@@ -123,3 +123,22 @@ def test_two_doors_with_one_path_are_refused_with_both_names() -> None:
     owners.adding("second", _Door("/c"))(application)
     with pytest.raises(InvalidArgument, match=re.escape("the doors first and third both have GET /b/{name}: ")):
         owners.adding("third", _Door("/b/{name}"))(application)
+
+
+def test_a_door_for_a_later_interface_says_to_upgrade_the_mesh(install: Install) -> None:
+    install("tiny-door", source=MODULE.replace('"{{url}}")', '"{{url}}", interface=2)'))
+    with pytest.raises(RuntimeUnavailable) as refused:
+        find_door("tiny")
+    problem = "the door tiny (of tiny-door 1.0) is for version 2 of the interface of doors, and this mesh has 1"
+    assert str(refused.value) == f"{problem}: upgrade sandmesh"
+
+
+def test_a_door_for_an_interface_that_is_gone_says_to_upgrade_its_package(install: Install) -> None:
+    install("tiny-door", source=MODULE.replace('"{{url}}")', '"{{url}}", interface=0)'))
+    with pytest.raises(RuntimeUnavailable, match="this mesh has 1: upgrade tiny-door"):
+        find_door("tiny")
+
+
+def test_a_door_that_names_its_interface_is_found(install: Install) -> None:
+    install("tiny-door", source=MODULE.replace('"{{url}}")', '"{{url}}", interface=1)'))
+    assert find_door("tiny").interface == 1

@@ -83,6 +83,9 @@ def configured(base_url: str | None) -> str | None:
     address = os.environ.get(VARIABLE)
     if address:
         return address
+    # Where there are no unix sockets there is no local mesh either.
+    if not hasattr(socket, "AF_UNIX"):
+        return None
     local = local_gateway()
     return f"unix://{local}" if answers(local) else None
 

@@ -71,8 +71,11 @@ def find_program(entries: Iterable[EntryPoint] | None = None) -> str:
     """Return the module that serves a private mesh.
 
     Raises:
-        RuntimeUnavailable: None is installed; the message says what to install.
+        RuntimeUnavailable: None is installed, or this is not Linux; the message says what to do.
     """
+    if sys.platform != "linux":
+        fix = "pass base_url=, or set SANDMESH_ADDRESS and SANDMESH_TOKEN"
+        raise RuntimeUnavailable(f"a mesh runs on Linux, not on {sys.platform}: {fix}", {"fix": fix})
     for entry in entry_points(group=GROUP) if entries is None else entries:
         if _importable(entry.value):
             return entry.value

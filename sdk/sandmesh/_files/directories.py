@@ -17,7 +17,7 @@ from sandmesh.shared.atomic_directory import fill_atomically
 from sandmesh.shared.ignore_patterns import IgnorePatterns
 from sandmesh.shared.tar import pack, unpack
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 async def upload(

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY: Final = (
+    os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+)
 
 
 def fill_atomically(parent: int, name: str, fill: Callable[[int], None]) -> None:

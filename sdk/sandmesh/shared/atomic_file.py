@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
-_NAMED = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
+_NAMED = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # Only Linux has them.
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 

@@ -58,3 +58,5 @@ class DoorPlugin(NamedTuple):
     """Returns the environment variables that clients need, given the settings, the open door and the listener's URL."""
     open_apart: Callable[[MeshAddress], AbstractAsyncContextManager[Pages]] | None = None
     """Opens what the door needs where it is served apart from the mesh, and yields its routes."""
+    interface: int = 1
+    """The version of this interface that the door was written for."""

@@ -44,6 +44,25 @@ def package_of(entry: EntryPoint) -> str:
     return "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
 
 
+INTERFACES = {"driver": (1,), "door": (1,)}
+"""The versions of each plugin interface that this mesh works with; a plugin that names none has the first."""
+
+
+def check_interface(noun: str, entry: EntryPoint, version: int) -> None:
+    """Check that a plugin was written for an interface that this mesh has.
+
+    Raises:
+        RuntimeUnavailable: It was not; the message says which of the two to upgrade.
+    """
+    supported = INTERFACES[noun]
+    if version in supported:
+        return
+    fix = "upgrade sandmesh" if version > max(supported) else f"upgrade {package_of(entry).partition(' ')[0]}"
+    have = " and ".join(map(str, supported))
+    message = f"the {noun} {entry.name} (of {package_of(entry)}) is for version {version} of the interface of {noun}s"
+    raise RuntimeUnavailable(f"{message}, and this mesh has {have}: {fix}", {"fix": fix})
+
+
 def wrong_entry(noun: str, entry: EntryPoint, fix: str) -> RuntimeUnavailable:
     """Return the error of an entry point that refers to something else than what its group has."""
     message = f"the entry point {entry.value!r} of the {noun} {entry.name} (of {package_of(entry)}) is wrong: {fix}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.contracts.door import DoorPlugin, DoorSettings
-from sandmeshd.contracts.entry_points import entry_names, find_entry, not_installed, wrong_entry
+from sandmeshd.contracts.entry_points import check_interface, entry_names, find_entry, not_installed, wrong_entry
 from sandmeshd.runtime.settings import PREFIX, Variable, variables_of
 
 GROUP, NOUN = "sandmesh.doors", "door"
@@ -15,7 +15,7 @@ def find_door(name: str) -> DoorPlugin:
 
     Raises:
         RuntimeUnavailable: None of that name is installed; two are; a package that it needs is not installed; or what
-            its entry point refers to is not a door.
+            its entry point refers to is not a door, or one of another version of the interface.
     """
     entry = find_entry(GROUP, NOUN, name)
     try:
@@ -25,6 +25,7 @@ def find_door(name: str) -> DoorPlugin:
     if not isinstance(plugin, DoorPlugin) or not _is_settings(plugin.settings) or not callable(plugin.open):
         fix = "it must refer to a DoorPlugin: a class derived from DoorSettings, a function that opens the door, a hint"
         raise wrong_entry(NOUN, entry, fix)
+    check_interface(NOUN, entry, plugin.interface)
     wrong = next((one for one in variables_of(plugin.settings) if not one.startswith(PREFIX)), None)
     if wrong is not None:
         fix = f"its settings class must have an env_prefix that begins with {PREFIX}"

@@ -138,6 +138,7 @@ def test_of_two_drivers_of_one_name_the_start_names_both_distributions(
         ({"attribute": "TinySettings"}, "of the driver tiny (of tiny-driver 1.0) is wrong"),
         ({"prefix": "TINY_"}, "the driver tiny has the setting TINY_SIZE"),
         ({"source": "import a_package_that_nobody_has"}, "needs a package that is not installed"),
+        ({"source": f"{MODULE}PAIR = (*PAIR, None, 2)\n"}, "is for version 2 of the interface of drivers"),
     ],
 )
 def test_an_entry_point_that_gives_no_driver_is_named(install: Install, names: dict[str, str], problem: str) -> None:

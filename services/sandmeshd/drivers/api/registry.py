@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
 from sandmeshd.contracts.driver import Driver
-from sandmeshd.contracts.entry_points import entry_names, find_entry, not_installed, wrong_entry
+from sandmeshd.contracts.entry_points import check_interface, entry_names, find_entry, not_installed, wrong_entry
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.runtime.settings import PREFIX, Variable, variables_of
@@ -26,6 +26,8 @@ class DriverPlugin(NamedTuple):
     """Opens a driver with its own settings, and `templates`: a mapping that may grow while the driver runs."""
     sweep: Callable[[MeshPaths], Awaitable[None]] | None = None
     """Removes what a mesh that was killed left on this machine, where starting the driver does not do that."""
+    interface: int = 1
+    """The version of the interface of drivers that it was written for."""
 
 
 def known_drivers() -> list[str]:
@@ -38,7 +40,8 @@ def find_driver(name: str) -> DriverPlugin:
 
     Raises:
         RuntimeUnavailable: None of that name is installed, and `facts["known"]` lists those that are; two are; a
-            package that it needs is not installed; or what its entry point refers to is not a driver.
+            package that it needs is not installed; or what its entry point refers to is not a driver, or one of another
+            version of the interface.
     """
     entry = find_entry(GROUP, NOUN, name)
     try:
@@ -51,10 +54,11 @@ def _checked(entry: EntryPoint) -> DriverPlugin:
     pair = _as_tuple(entry.load())
     settings = pair[0] if pair else None
     is_class = isinstance(settings, type) and issubclass(settings, DriverSettings)
-    if len(pair) not in (2, 3) or not is_class or not callable(pair[1]):
+    if not 2 <= len(pair) <= len(DriverPlugin._fields) or not is_class or not callable(pair[1]):
         fix = "it must refer to a pair: a class derived from DriverSettings, and a function that opens the driver"
         raise wrong_entry(NOUN, entry, fix)
     plugin = DriverPlugin(*cast("tuple[Any, Any]", pair))
+    check_interface(NOUN, entry, plugin.interface)
     wrong = next((one for one in variables_of(plugin.settings) if not one.startswith(PREFIX)), None)
     if wrong is not None:
         fix = f"its settings class must have an env_prefix that begins with {PREFIX}"
