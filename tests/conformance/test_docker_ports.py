@@ -221,7 +221,7 @@ async def test_an_engine_of_this_machine_that_sees_other_files_is_reached_by_net
     with blind_engine(tmp_path, [default_state_directory(), default_runtime_directory()]) as url:
         async with open_driver(DockerSettings(paths=paths, url=url)) as driver:
             info = await driver.get_info(pb.GetInfoRequest())
-        assert info.runtime_version.endswith(", agents on networks of their own")
+        assert info.runtime_version.endswith(", agents on separate networks")
         with pytest.raises(RuntimeUnavailable, match="does not see"):
             async with open_driver(DockerSettings(paths=paths, url=url, agent_link="socket")):
                 pass

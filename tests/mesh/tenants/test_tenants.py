@@ -238,7 +238,7 @@ async def test_an_administrator_of_a_project_sees_and_does_what_its_users_may_an
             report = await lead.usage.list()
             assert [one.project for one in report.projects] == ["research"]
             assert [one.sandbox_id for one in report.sandboxes] == [sandbox_id]
-            with pytest.raises(PermissionDenied, match="the token is for the project research alone"):
+            with pytest.raises(PermissionDenied, match="the token is only for the project research"):
                 await lead.usage.list(project="sales")
             with pytest.raises(PermissionDenied):
                 await lead.quotas.set({"sandboxes": 9}, project="research")
