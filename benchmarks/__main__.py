@@ -1,6 +1,7 @@
 """Measure a mesh on this machine and print a table.
 
-`transports`, `drivers` and `links` compare ways to a mesh, drivers, and links to sandboxes in turns. Programs of their
+`transports`, `drivers` and `links` compare ways to a mesh, drivers, and links to sandboxes in turns, and `traces` calls
+with and without traces. Programs of their
 own: `python -m benchmarks.call_path` prints each function that one call enters, and `python -m benchmarks.density` what
 each further sandbox costs as they accumulate.
 """
@@ -21,6 +22,7 @@ from benchmarks import (
     profiles,
     servers,
     streams,
+    traces,
     transfers,
     transports,
     warm,
@@ -53,6 +55,7 @@ OWN: Mapping[str, Callable[[], Awaitable[list[Figure]]]] = {
     "transports": transports.transports,
     "drivers": drivers.drivers,
     "links": links.links,
+    "traces": traces.traces,
 }
 """Those that start meshes of their own."""
 NAMES = ("imports", *PLAIN, *POOLED, *OWN)

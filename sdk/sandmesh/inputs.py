@@ -250,3 +250,9 @@ class Options(LifetimeOptions, total=False):
 
     None: 16,000. The whole is in a file below /workspace/.replies, which the reply names.
     """
+
+    trace_processes: bool | None
+    """Whether commands and processes that this program starts in it have TRACEPARENT, their place in its trace.
+
+    None: no, so that code in a sandbox learns nothing of traces.
+    """

@@ -28,14 +28,14 @@ def test_every_command_has_a_section_and_an_example() -> None:
             assert missing == [], HINT
 
 
-def test_every_command_answers_in_json_but_those_that_pass_on_what_another_program_writes() -> None:
+def test_every_command_answers_in_json_but_a_screen_and_those_that_pass_on_what_another_program_writes() -> None:
     without = {
         path
         for path, command in walk("sandmesh", typer.main.get_command(user_app.app))
         if not any("--output" in one.opts for one in command.params)
     }
     agents = [f"agent {name}" for name in AGENTS]
-    assert without == {f"sandmesh {name}" for name in ("run", "exec", "shell", "python", "mcp", *agents)}
+    assert without == {f"sandmesh {name}" for name in ("run", "exec", "shell", "python", "mcp", "top", *agents)}
 
 
 @pytest.mark.parametrize("app", [user_app.app, service_app.app], ids=["sandmesh", "sandmeshd"])

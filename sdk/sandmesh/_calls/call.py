@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, TooLarge
+from sandmesh.shared.traces.context import RemoteTrace
 
 CHUNK = 1024 * 1024
 MAX_ARGUMENTS = 64 * 1024 * 1024
@@ -61,6 +62,10 @@ class Order:
     drops_oldest: bool = False
     attach_to: str = ""
     """A call that is there already: nothing is started, its events are followed."""
+    trace: RemoteTrace | None = None
+    """Its place in a trace, where it has one."""
+    traces_processes: bool = False
+    """Whether the programs that it runs learn their place in the trace."""
 
 
 def write_arguments(tool: str, arguments: Mapping[str, Any] | None) -> bytes:

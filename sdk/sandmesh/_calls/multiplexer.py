@@ -14,12 +14,14 @@ from typing import Protocol
 
 import grpc
 
-from sandmesh._calls.call import CHUNK, WINDOW, Call, DroppedEvents, Order, Receiver
+from sandmesh._calls.call import CHUNK, WINDOW, Call, Order, Receiver
+from sandmesh._calls.call_traces import let_go, traced
 from sandmesh._calls.local_socket import DirectStream
 from sandmesh._calls.outage import PATIENCE_SECONDS, Outage
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InternalError, MeshUnavailable, SandmeshError, WrongState, from_detail
 from sandmesh.shared.backoff import back_off
+from sandmesh.shared.traces.context import may_trace
 from sandmesh.shared.wire_errors import from_rpc_error
 
 # An acknowledgement that frees less than half a window waits so long for frames to go along with.
@@ -106,6 +108,9 @@ class FrameOutbox:
         if order.timeout:
             start.timeout.seconds = int(order.timeout)
             start.timeout.nanos = int(order.timeout % 1 * 1e9)
+        if order.trace is not None:
+            start.trace.traceparent, start.trace.tracestate = order.trace
+            start.trace.into_processes = order.traces_processes
         frame = pb.CallFrame(call_id=call.call_id, start=start)
         if len(arguments) <= SMALL:
             self.frames.append(frame)
@@ -172,7 +177,10 @@ class CallMux:
 
     def begin(self, order: Order, receiver: Receiver) -> Call:
         """Start a call, or follow one that is there; its frames leave with the next message."""
-        call = Call(order.attach_to or next(self._call_ids), order, receiver)
+        call_id = order.attach_to or next(self._call_ids)
+        if may_trace():
+            receiver = traced(call_id, order, receiver)
+        call = Call(call_id, order, receiver)
         before = self._calls.get(call.call_id)
         if before is not None:
             before.receiver.on_error(WrongState(_ANOTHER, {"state": "REPLACED", "call_id": call.call_id}))
@@ -194,7 +202,7 @@ class CallMux:
     def detach(self, call: Call) -> None:
         """Detach from a call, which goes on."""
         if self._calls.get(call.call_id) is call:
-            call.receiver = DroppedEvents()
+            let_go(call, "DETACHED")
             del self._calls[call.call_id]
             frame = pb.CallFrame(call_id=call.call_id, detach=pb.Detach())
             (self._outbox.bulk or self._outbox.frames).append(frame)
@@ -218,7 +226,8 @@ class CallMux:
         """End a call whose caller went away; its result is acknowledged when it comes, and dropped."""
         if call.abandoned or self._calls.get(call.call_id) is not call:
             return
-        call.abandoned, call.receiver = True, DroppedEvents()
+        call.abandoned = True
+        let_go(call, "CANCELLED")
         if self._outbox.discard(call):
             del self._calls[call.call_id]
             return

@@ -14,13 +14,14 @@ import grpc
 
 from sandmesh._calls.multiplexer import CallMux, CallStream
 from sandmesh._client.addresses import DialTarget, configured, configured_token, new_call_seconds, parse_all, trusting
-from sandmesh._client.channel import make_metadata, may_repeat
+from sandmesh._client.channel import METHODS, make_metadata, may_repeat
 from sandmesh._client.diagnosis import diagnose
 from sandmesh._client.process_state import process
 from sandmesh._client.transport import A, Choose, ChooseStream, Q, Transport
 from sandmesh.errors import MeshUnavailable, SandmeshError, Unavailable
 from sandmesh.shared.backoff import back_off
 from sandmesh.shared.fork_lock import fork_lock
+from sandmesh.shared.traces.context import span_of
 from sandmesh.shared.wire_errors import from_rpc_error
 
 # How long an address is tried that never answered, and one that did: a service that restarts is back in seconds.
@@ -65,6 +66,10 @@ class Connection:
             SandmeshError: What the mesh answered.
             MeshUnavailable: Nothing answers at the address.
         """
+        with span_of(METHODS[request.DESCRIPTOR.full_name].path[1:], "CLIENT"):
+            return await self._ask(choose, request, timeout)
+
+    async def _ask(self, choose: Choose[Q, A], request: Q, timeout: float) -> A:
         ends = time.monotonic() + timeout
         gives_up = time.monotonic() + min(timeout, AGAIN_SECONDS if self._answered else NEVER_SECONDS)
         for pause in back_off():

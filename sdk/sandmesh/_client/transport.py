@@ -17,6 +17,7 @@ from sandmesh._client.channel import METHODS, Stubs
 from sandmesh._client.heartbeat import WatchedStream
 from sandmesh._client.unary_socket import LARGEST_REQUEST, UnarySocket
 from sandmesh.errors import MeshUnavailable
+from sandmesh.shared.traces.context import current_trace, metadata_of
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -50,10 +51,12 @@ class Transport:
             socket = await self._connect(self._path)
         if self._closed:
             raise MeshUnavailable("the connection was closed before the request was sent")
+        trace = current_trace()
         if socket is None or request.ByteSize() > LARGEST_REQUEST:
-            return await choose(self._stubs)(request, timeout=seconds, metadata=self._metadata)
+            metadata = (*self._metadata, *metadata_of(trace))
+            return await choose(self._stubs)(request, timeout=seconds, metadata=metadata)
         method = METHODS[request.DESCRIPTOR.full_name]
-        response = await socket.request(method.path, request.SerializeToString(), seconds)
+        response = await socket.request(method.path, request.SerializeToString(), seconds, trace)
         return cast("A", method.response.FromString(response))
 
     def follow(self, choose: ChooseStream[Q, A], request: Q) -> AsyncIterable[A]:

@@ -10,8 +10,9 @@ from sandmesh._calls.local_socket import LocalSocket
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, MeshUnavailable, from_detail
 from sandmesh.shared.frames import MAX_SOCKET_MESSAGE
+from sandmesh.shared.traces.context import RemoteTrace
 
-LARGEST_REQUEST = MAX_SOCKET_MESSAGE - 1024
+LARGEST_REQUEST = MAX_SOCKET_MESSAGE - 2048
 """The most bytes of a request: what stands around it has to fit too."""
 
 
@@ -35,7 +36,7 @@ class UnarySocket(LocalSocket):
             if not response.done():
                 response.set_exception(self._failure())
 
-    async def request(self, method: str, request: bytes, seconds: float) -> bytes:
+    async def request(self, method: str, request: bytes, seconds: float, trace: RemoteTrace | None = None) -> bytes:
         """Send an RPC and return its serialized response, waiting for at most `seconds`.
 
         Raises:
@@ -47,6 +48,8 @@ class UnarySocket(LocalSocket):
             raise self._failure()
         ask = pb.SocketAsk(id=next(self._numbers), method=method, request=request)
         ask.timeout.FromMicroseconds(int(seconds * 1e6))
+        if trace is not None:
+            ask.trace.traceparent, ask.trace.tracestate = trace
         response: asyncio.Future[bytes] = self.loop.create_future()
         self._pending[ask.id] = response
         self.send(ask.SerializeToString())

@@ -113,6 +113,7 @@ def read_event(message: pb.SandboxEvent) -> SandboxEvent:
         actor=message.actor,
         session_key=message.session_key,
         user_id=message.user_id,
+        phases={one.name: one.duration.ToNanoseconds() / 1e9 for one in message.phases},
     )
 
 

@@ -115,6 +115,9 @@ class SandboxEvent(Record):
     session_key: str
     user_id: str
 
+    phases: Mapping[str, float]
+    """What its create's time went to, in seconds: "place", "queue", "pull", "start". Only of one that was created."""
+
     @property
     def fault(self) -> Fault | None:
         """Whose fault it is that the sandbox was lost or could not start, as `SandmeshError.fault`; else None."""

@@ -98,6 +98,7 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             batch=write_batch(options),
             reply_characters=REPLY_CHARACTERS if reply_characters is None else read_reply_characters(reply_characters),
             image=described,
+            trace_processes=bool(options.get("trace_processes")),
         )
         super().__init__(template, config)
         self.session: BoxSession | None = None

@@ -47,6 +47,7 @@ class BoxConfig:
     reply_characters: int = REPLY_CHARACTERS
     # Is built before the sandbox is created; the spec names none then.
     image: Image | None = None
+    trace_processes: bool = False
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Attachment:
     record: sandbox_pb2.Sandbox
     owned: SessionLease | None
     pid: int
+    trace_processes: bool = False
 
     def usable(self) -> Connection:
         """Return the connection.
@@ -77,6 +79,7 @@ class Attachment:
             tool=declared.name,
             arguments=write_arguments(declared.name, dump(declared)),
             timeout=timeout,
+            traces_processes=self.trace_processes,
         )
 
     async def close(self, timeout: float) -> None:
@@ -195,7 +198,7 @@ async def attach(config: BoxConfig) -> Attachment:
         if config.sandbox_id is not None:
             record = await get_record(connection, config.sandbox_id, config.timeout)
             _check_usable(record)
-            return Attachment(connection, record, None, os.getpid())
+            return Attachment(connection, record, None, os.getpid(), config.trace_processes)
         return await _create(connection, config)
     except BaseException:
         await release(connection)
@@ -238,7 +241,7 @@ async def _create(connection: Connection, config: BoxConfig) -> Attachment:
     except asyncio.CancelledError:
         await asyncio.shield(_undo(session))
         raise
-    return Attachment(connection, record, session, os.getpid())
+    return Attachment(connection, record, session, os.getpid(), config.trace_processes)
 
 
 async def _spec(connection: Connection, config: BoxConfig) -> sandbox_pb2.SandboxSpec:

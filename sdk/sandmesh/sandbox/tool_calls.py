@@ -136,4 +136,5 @@ class ToolCallsAsync(SandboxHandle):
             arguments=written,
             timeout=timeout,
             output_limit=output_limit,
+            traces_processes=attachment.trace_processes,
         )

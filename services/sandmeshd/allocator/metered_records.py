@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import SandmeshError
@@ -49,10 +50,12 @@ class MeteredRecordStore(RecordStore):
         self._start_times[sandbox_id] = time.monotonic()
         return await super().started(sandbox_id)
 
-    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, RecordState]:
+    async def ready(
+        self, sandbox_id: str, access: driver_pb2.RuntimeSandbox, phases: Mapping[str, float] = MappingProxyType({})
+    ) -> tuple[bool, RecordState]:
         """Count a sandbox that is ready."""
         began = self._start_times.pop(sandbox_id, None)
-        done, record = await super().ready(sandbox_id, access)
+        done, record = await super().ready(sandbox_id, access, phases)
         if done and began is not None:
             self._metrics.create_seconds.observe(time.monotonic() - began)
             self._metrics.creates.labels("ready").inc()

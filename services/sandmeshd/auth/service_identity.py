@@ -115,7 +115,7 @@ def identity_required(identities: Identities) -> Around:
 
 def signing_interceptors(identities: Identities) -> list[grpc.aio.ClientInterceptor]:
     """Return interceptors that sign a channel's RPCs, each for the principal of the current request."""
-    return metadata_interceptors(lambda method: (KEY, identities.sign(method, current_principal())))
+    return metadata_interceptors(lambda method: [(KEY, identities.sign(method, current_principal()))])
 
 
 def read_secret(path: Path) -> str:

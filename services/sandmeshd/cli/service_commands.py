@@ -72,7 +72,7 @@ def driver(
     from sandmeshd.cli.terminal.lifetime import run_service  # noqa: PLC0415
     from sandmeshd.mesh.services import run_driver  # noqa: PLC0415
 
-    run_service(run_driver(_service_options(secret_file, metrics, **options.settings()), name, listen))
+    run_service(run_driver(_service_options("driver", secret_file, metrics, **options.settings()), name, listen))
 
 
 @commands.command(
@@ -88,7 +88,7 @@ def allocator(
     from sandmeshd.cli.terminal.lifetime import run_service  # noqa: PLC0415
     from sandmeshd.mesh.services import run_allocator  # noqa: PLC0415
 
-    options, drivers = _service_options(secret_file, metrics), _parse_drivers(driver)
+    options, drivers = _service_options("allocator", secret_file, metrics), _parse_drivers(driver)
     run_service(run_allocator(options, listen, drivers))
 
 
@@ -98,7 +98,7 @@ def broker(listen: Listen, allocator: Allocators, secret_file: SecretFile = None
     from sandmeshd.cli.terminal.lifetime import run_service  # noqa: PLC0415
     from sandmeshd.mesh.services import run_broker  # noqa: PLC0415
 
-    run_service(run_broker(_service_options(secret_file, metrics), listen, allocator))
+    run_service(run_broker(_service_options("broker", secret_file, metrics), listen, allocator))
 
 
 @commands.command(
@@ -115,12 +115,13 @@ def gateway(
     from sandmeshd.cli.terminal.lifetime import run_service  # noqa: PLC0415
     from sandmeshd.mesh.services import run_gateway  # noqa: PLC0415
 
-    run_service(run_gateway(_service_options(secret_file, metrics), listen, allocator, broker))
+    run_service(run_gateway(_service_options("gateway", secret_file, metrics), listen, allocator, broker))
 
 
-def _service_options(secret_file: Path | None, metrics: str | None, **arguments: Any) -> ServiceOptions:
+def _service_options(service: str, secret_file: Path | None, metrics: str | None, **arguments: Any) -> ServiceOptions:
     from sandmeshd.auth.service_identity import read_secret  # noqa: PLC0415
     from sandmeshd.cli.config.environment import log_remarks, read_settings  # noqa: PLC0415
+    from sandmeshd.cli.config.traces import configure_traces  # noqa: PLC0415
     from sandmeshd.mesh.services import ServiceOptions  # noqa: PLC0415
     from sandmeshd.runtime.descriptors import set_process_limits  # noqa: PLC0415
     from sandmeshd.runtime.heap import tune_heap  # noqa: PLC0415
@@ -128,6 +129,7 @@ def _service_options(secret_file: Path | None, metrics: str | None, **arguments:
 
     settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None, **arguments)
     configure_logging(settings.log_level, settings.log_format)
+    configure_traces(f"sandmesh-{service}", settings.traces_per_second)
     log_remarks()
     tune_heap()
     set_process_limits()

@@ -45,6 +45,7 @@ class UserCommands(LazyGroup):
         ),
         Entry("python", RUN, "Run Python code in a new sandbox.", SANDBOXES),
         Entry("cp", f"{CLI}.sandboxes.files", "Copy a file or directory into a sandbox or out of it.", SANDBOXES),
+        Entry("top", f"{CLI}.top.command", "Show a mesh as it changes.", SANDBOXES),
         Entry("ls", RECORDS, "List sandboxes.", SANDBOXES),
         Entry("inspect", RECORDS, "Print a sandbox's record.", SANDBOXES),
         Entry("kill", RECORDS, "Release sandboxes of any holder.", SANDBOXES),

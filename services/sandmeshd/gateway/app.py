@@ -50,6 +50,7 @@ from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.observation import observed
 from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 from sandmeshd.runtime.rpc.tls import ServerTls
+from sandmeshd.runtime.rpc.traces import traced
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ async def open_gateway(
             *(forwarded(service, channel, _observers(routes, tokens), trail.recorded) for service, channel in owners),
         ]
         closed = _closed(service for service, _ in owners)
-        arounds = [observed(measured.rpcs), admitted(settings, tokens, closed, trail.refused)]
+        admission = admitted(settings, tokens, closed, trail.refused)
+        arounds = [observed(measured.rpcs), admission, traced(begins=True)]
         stack.callback(routes.close)
         activity = Activity(stub, routes, settings.activity_seconds)
         reports = (activity.report_forever(), routes.quotas.report_forever())

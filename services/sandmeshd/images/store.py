@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.traces.context import MOST_NAME
 from sandmeshd.images.blobs import Blobs
 from sandmeshd.images.builds.folders import remove_abandoned, remove_caches
 from sandmeshd.images.collection import Collection, Freed
@@ -34,6 +35,7 @@ from sandmeshd.images.sources.archives import recognize
 from sandmeshd.images.sources.selection import open_source
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.paths import make_private
+from sandmeshd.runtime.phases import phase
 
 
 class ImageStore:
@@ -185,7 +187,7 @@ class ImageStore:
         parsed, named = parse_reference(reference), parse_reference(name)
         check_policy(self.settings, parsed)
         await asyncio.to_thread(require_owners)
-        with full_disk_explained(self.directory):
+        with full_disk_explained(self.directory), phase("pull", image=name[:MOST_NAME]):
             await asyncio.to_thread(self._make)
             async with locked(self._locks / "store", shared=True):
                 async with open_source(self.settings, parsed, self._blobs.partial) as source:

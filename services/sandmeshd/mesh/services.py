@@ -40,6 +40,7 @@ from sandmeshd.runtime.rpc.registrations import (
     token_service,
 )
 from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
+from sandmeshd.runtime.rpc.traces import traced
 from sandmeshd.store import open_store
 from sandmeshd.templates import open_catalog
 from sandmeshd.tenants.audit.records import AuditRecords
@@ -157,7 +158,7 @@ async def _serving(
     options: ServiceOptions, address: str, services: Sequence[ServiceRegistration], observed_service: Observed
 ) -> AsyncGenerator[None]:
     check_private(address, has_secret=options.settings.mesh_secret is not None)
-    interceptors = [observed(observed_service.rpcs), identity_required(identities(options.settings))]
+    interceptors = [observed(observed_service.rpcs), identity_required(identities(options.settings)), traced()]
     async with open_server([address], services, interceptors) as server:
         options.print_line("serving at " + " ".join(server.addresses))
         with Listeners(options.settings.paths.listeners).noted(server.addresses):

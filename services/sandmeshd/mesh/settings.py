@@ -74,6 +74,9 @@ class MeshSettings(Settings):
     log_format: Literal["auto", "json", "text"] = "auto"
     """How log lines are written: json, text, or auto: text on a terminal and json elsewhere."""
 
+    traces_per_second: float = Field(default=100.0, ge=1)
+    """Where traces are recorded: how many a second callers may have recorded by asking for it; others are sampled."""
+
     keep_sandboxes: bool = True
     """Sandboxes outlive the mesh's orderly end, for the next start; pools too."""
 

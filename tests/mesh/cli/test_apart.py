@@ -44,10 +44,10 @@ async def service(environment: dict[str, str], *arguments: str, logs: Path | Non
 
 
 @asynccontextmanager
-async def services(gateways: int, logs: Path | None = None) -> AsyncGenerator[list[str]]:
+async def services(gateways: int, logs: Path | None = None, **variables: str) -> AsyncGenerator[list[str]]:
     """Run every service in a process of its own; give the gateways' addresses. Where `logs` is given, they log all."""
     settings = MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
-    environment = {**os.environ, "SANDMESH_MESH_ID": settings.mesh_id}
+    environment = {**os.environ, **variables, "SANDMESH_MESH_ID": settings.mesh_id}
     if logs is not None:
         environment["SANDMESH_LOG_LEVEL"] = "DEBUG"
     settings.paths.make()

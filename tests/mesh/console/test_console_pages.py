@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -61,6 +62,10 @@ async def test_an_empty_mesh_shows_how_to_make_a_sandbox_and_then_shows_it(world
             await link.focus()
             await page.keyboard.press("Enter")
             await expect(page.locator(".timeline")).to_contain_text("leased")
+            # What its create's time went to, without a collector.
+            phases = page.locator(".timeline li", has_text="leased").locator(".phases")
+            await expect(phases).to_contain_text(re.compile(r"place [\d.]+ ms.*start [\d.]+ m?s", re.DOTALL))
+            assert await phases.locator(".bar-of i").evaluate_all("all => all.every(one => one.offsetWidth > 0)")
             await page.get_by_role("button", name=f"Kill {box.sandbox_id}").click()
             await page.get_by_role("button", name="Kill it").click()
             await expect(page.locator(".notice")).to_contain_text("an administrator killed it", timeout=SLOW)

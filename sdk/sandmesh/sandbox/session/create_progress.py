@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from sandmesh._client.connection import Connection
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import MethodNotFound, PermissionDenied, SandmeshError
+from sandmesh.shared.traces.context import context_without_trace
 
 POLL_SECONDS = 5.0
 """The delay before the first request, and between requests."""
@@ -24,7 +25,11 @@ def log_progress(connection: Connection, templates: Collection[str]) -> Generato
     loop = asyncio.get_running_loop()
     tasks: list[asyncio.Task[None]] = []
     # Most creates finish long before: a timer costs them less than a task.
-    timer = loop.call_later(POLL_SECONDS, lambda: tasks.append(loop.create_task(_poll(connection, templates))))
+    timer = loop.call_later(
+        POLL_SECONDS,
+        lambda: tasks.append(loop.create_task(_poll(connection, templates))),
+        context=context_without_trace(),
+    )
     try:
         yield
     finally:

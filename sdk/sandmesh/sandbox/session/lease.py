@@ -15,6 +15,7 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import LeaseLost, NotFound, SandmeshError, TemplateNotFound, Unavailable
 from sandmesh.sandbox.session.create_progress import log_progress
 from sandmesh.sandbox.session.template_registration import forget_templates, register_templates, with_fix
+from sandmesh.shared.traces.context import context_without_trace
 
 # The longest pause between renewals: each costs the mesh as much as a call, however many sandboxes are idle.
 LONGEST_SECONDS = 300.0
@@ -83,7 +84,9 @@ class SessionLease:
         response = await self._connect(request, timeout)
         # A new task each time: the old one may have found that the session had ended, or be about to.
         await self.drop()
-        self._renewals = asyncio.create_task(self._keep(response.session), name="sandmesh-session")
+        self._renewals = asyncio.create_task(
+            self._keep(response.session), name="sandmesh-session", context=context_without_trace()
+        )
         return response
 
     async def _connect(

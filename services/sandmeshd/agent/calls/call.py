@@ -16,6 +16,7 @@ from sandmeshd.agent.calls.control import CallSignals, SignalHandler, StopHandle
 from sandmeshd.agent.calls.event_log import EVENT_COST, CallLog
 from sandmeshd.agent.calls.spill import Disk, Spill
 from sandmeshd.agent.calls.stdin import ProcessInput
+from sandmeshd.agent.calls.trace import CallPlace
 from sandmeshd.agent.userland.python import content_blocks
 
 CHUNK: Final = 64 << 10
@@ -125,6 +126,8 @@ class CallWriter(CallControl):
     def __init__(self, start: pb.CallStart) -> None:
         self.id = start.call_id
         self.log = CallLog(start.window_bytes)
+        self.place = CallPlace(start.trace) if start.HasField("trace") else None
+        """Its place in a trace, where it has one."""
         self.dropping = start.overflow == pb.OVERFLOW_DROP_OLDEST
         """Whether the oldest output makes room for new output; otherwise the writer waits for room."""
         self._limit = start.output_limit_bytes or None

@@ -210,6 +210,8 @@ class CallSubscription:
         if call.finished and place.sequence == log.last:
             frame.final = self.done = True
             frame.end_reason = call.end_reason  # type: ignore[assignment]  # typeshed has no open enums
+            if call.place is not None:
+                frame.run_time.FromNanoseconds(int(call.place.seconds * 1e9))
             call.detach(self, ended=True)
             self._link.forget(self)
         else:

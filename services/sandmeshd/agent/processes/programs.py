@@ -64,7 +64,7 @@ class Programs:
     async def run(self, program: Program, call: RunningCall) -> Outcome:
         """Run a program to its end, with its output and input those of the call."""
         call.stop_after(program.timeout)
-        env = self._variables(program)
+        env = self._variables(program, call)
         streams = self._streams(program)
         kills = self.memory.oom_kills()
         try:
@@ -94,8 +94,8 @@ class Programs:
         await call.text(message + "\n")
         return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, ended.exit_code, ended.signal, message)
 
-    def _variables(self, program: Program) -> dict[str, str]:
-        env = {**self._environment, **program.env}
+    def _variables(self, program: Program, call: RunningCall) -> dict[str, str]:
+        env = {**self._environment, **(call.place.variables if call.place else {}), **program.env}
         bad = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
         if bad or "\0" in "".join(program.argv) + (program.cwd or ""):
             raise ToolFailure(

@@ -23,6 +23,7 @@ from sandmesh.errors import (
     WorkspaceNotReady,
     WrongState,
 )
+from sandmesh.shared.traces.context import add_event
 from sandmeshd.allocator.claims.capacity_errors import pool_exhausted, quota_error
 from sandmeshd.allocator.claims.pace import Pace
 from sandmeshd.allocator.claims.starter import ClaimStarter
@@ -35,11 +36,15 @@ from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.doors import check_labels
 from sandmeshd.auth.principal import counted_user, current_principal, profile_key, workspace_key
+from sandmeshd.runtime.phases import phase, recorded_phases
 from sandmeshd.runtime.retry import retry_until_available
 from sandmeshd.store import Store
 from sandmeshd.store.notifications import Notifications
 
 _NOTE_SECONDS = 0.1
+
+_EVENTS = {"create": "cold", "pooled": "warm", "kept": "kept"}
+"""What happened to a claim, as its span names it."""
 
 _BATCH_POLLS = 3
 _LARGEST_SHARE = 100
@@ -77,9 +82,16 @@ class Claims:
             DeadlineExceeded: The template was not made ready within `ready_seconds`; None waits for ever.
             TemplateNotFound, CapabilityMissing, InvalidArgument, SandboxStartFailed, RuntimeUnavailable: As named.
         """
+        with recorded_phases():
+            return await self._claim(request, ttl_us, queue_seconds, ready_seconds)
+
+    async def _claim(
+        self, request: pb.ClaimSandboxRequest, ttl_us: int, queue_seconds: float, ready_seconds: float | None
+    ) -> pb.ClaimSandboxResponse:
         try:
-            async with asyncio.timeout(ready_seconds):
-                claim = await self._claim_of(request, ttl_us)
+            with phase("place"):
+                async with asyncio.timeout(ready_seconds):
+                    claim = await self._claim_of(request, ttl_us)
         except TimeoutError as error:
             if isinstance(error, SandmeshError):
                 raise
@@ -314,7 +326,8 @@ class _ClaimAttempt:
         if reply.kind == "queued":
             # The queue knows all the nodes by now.
             self._claim = self._drawn
-            await self._wait_for_room(reply, woken)
+            with phase("queue"):
+                await self._wait_for_room(reply, woken)
             return None
         if reply.kind == "wait" and reply.record is not None:
             self._waited = reply.record.sandbox_id
@@ -327,6 +340,8 @@ class _ClaimAttempt:
             raise _profile_in_use(self._claim.spec.browser_profile, reply.record)
         if reply.record is None:
             raise SandboxLost("the claim was withdrawn", {"detail": "its client disconnected"})
+        if reply.kind in _EVENTS:
+            add_event(_EVENTS[reply.kind], {"sandmesh.sandbox_id": reply.record.sandbox_id})
         return await self._kinds[reply.kind](self._claim, reply.record)
 
     async def _wait_for_room(self, reply: Reply, woken: asyncio.Event) -> None:

@@ -22,6 +22,7 @@ from sandmesh.errors import (
     SandmeshError,
     WrongState,
 )
+from sandmesh.shared.traces.context import step_of
 from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.nodes.node import Node, silent_driver
 from sandmeshd.allocator.nodes.nodes import Nodes
@@ -29,6 +30,7 @@ from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.runtime.descriptors import lack_of_descriptors
+from sandmeshd.runtime.phases import current_phases, measured, recorded_phases
 from sandmeshd.runtime.retry import retry_until_available
 
 log = structlog.get_logger()
@@ -69,7 +71,7 @@ class ClaimStarter:
 
     def start(self, record: RecordState) -> asyncio.Task[Outcome]:
         """Start a PENDING record's sandbox; the task returns its READY record, or the error."""
-        task = self._tasks.attempt(self._start(record))
+        task = self._tasks.attempt(self._traced_start(record))
         self._running[record.sandbox_id] = task
         task.add_done_callback(lambda _: self._running.pop(record.sandbox_id, None))
         return task
@@ -80,6 +82,11 @@ class ClaimStarter:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+
+    async def _traced_start(self, record: RecordState) -> Outcome:
+        facts = {"sandmesh.sandbox_id": record.sandbox_id, "sandmesh.template": record.spec.template}
+        with step_of("start sandbox", facts), recorded_phases():
+            return await self._start(record)
 
     async def _start(self, record: RecordState) -> Outcome:
         try:
@@ -141,8 +148,10 @@ class ClaimStarter:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
         if not await retry_until_available(partial(self._records.started, record.sandbox_id)):
             raise _released(record)
-        made = await self._create_prepared(node, record)
-        done, now = await retry_until_available(partial(self._records.ready, record.sandbox_id, _access(made)))
+        with measured("start"):
+            made = await self._create_prepared(node, record)
+        ready = partial(self._records.ready, record.sandbox_id, _access(made), current_phases())
+        done, now = await retry_until_available(ready)
         if not done:
             await self._abandon(node, record.sandbox_id, now)
         return now
@@ -195,9 +204,11 @@ class ClaimStarter:
             workspace_key=record.workspace,
         )
         seconds = self._settings.create_timeout_seconds + (self._settings.workspace_seconds if record.workspace else 0)
+        facts = {"sandmesh.driver": node.name, "sandmesh.node": record.node_id}
         try:
-            async with asyncio.timeout(seconds):
-                return (await node.client.create_sandbox(request)).sandbox
+            with step_of("driver CreateSandbox", facts, "CLIENT"):
+                async with asyncio.timeout(seconds):
+                    return (await node.client.create_sandbox(request)).sandbox
         except TimeoutError:
             detail = f"its driver did not finish within {seconds:g} s"
             raise SandboxStartFailed(f"the sandbox did not start: {detail}", {"detail": detail}) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument
@@ -74,4 +74,14 @@ def _event(event_id: str, flat: Sequence[bytes]) -> pb.SandboxEvent:
         session_key=fields.get("session", ""),
         user_id=fields.get("user", ""),
         project=fields.get("project", ""),
+        phases=list(_phases(fields.get("phases", ""))),
     )
+
+
+def _phases(text: str) -> Iterator[pb.Phase]:
+    """Read phases as `RecordStore.ready` writes them: names with microseconds."""
+    for word in text.split():
+        name, _, microseconds = word.partition("=")
+        one = pb.Phase(name=name)
+        one.duration.FromMicroseconds(int(microseconds))
+        yield one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
@@ -177,11 +178,17 @@ class RecordStore(RecordReader):
         """PENDING -> STARTING; False where it is no longer this allocator's to start."""
         return bool((await self._store.run("started", {"id": sandbox_id, "owner": self.owner}))[0])
 
-    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, RecordState]:
-        """STARTING -> READY; False where it is no longer STARTING here, or has ended."""
+    async def ready(
+        self, sandbox_id: str, access: driver_pb2.RuntimeSandbox, phases: Mapping[str, float] = MappingProxyType({})
+    ) -> tuple[bool, RecordState]:
+        """STARTING -> READY; False where it is no longer STARTING here, or has ended.
+
+        `phases` is what its create's time went to, in seconds.
+        """
+        took = " ".join(f"{name}={round(seconds * 1e6)}" for name, seconds in phases.items())
         done, pairs = await self._store.run(
             "ready",
-            {"id": sandbox_id, "owner": self.owner, "price": access.nano_price},
+            {"id": sandbox_id, "owner": self.owner, "price": access.nano_price, "phases": took},
             access.SerializeToString(),
         )
         return bool(done), record_from(pairs)

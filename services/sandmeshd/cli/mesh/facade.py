@@ -83,6 +83,7 @@ def facade(
     """
     # The services take a second to import, which help and completion need not wait for.
     from sandmeshd.cli.config.environment import log_remarks, read_settings  # noqa: PLC0415
+    from sandmeshd.cli.config.traces import configure_traces  # noqa: PLC0415
     from sandmeshd.contracts.mesh_address import MeshAddress  # noqa: PLC0415
     from sandmeshd.runtime.descriptors import set_process_limits  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
@@ -91,6 +92,7 @@ def facade(
         raise InvalidArgument("--domain is of `sandmeshd facade e2b`")
     settings = read_settings(None, None, **options.settings())
     configure_logging(settings.log_level, settings.log_format)
+    configure_traces(f"sandmesh-{name}", settings.traces_per_second)
     log_remarks()
     set_process_limits()
     run_service(_serve(settings, name, MeshAddress(connection.require_address(), connection.token)))

@@ -15,6 +15,7 @@ import uvloop
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.cli.config.environment import log_remarks, read_settings
+from sandmeshd.cli.config.traces import configure_traces
 from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.mesh import MeshSettings, open_mesh
 from sandmeshd.runtime.descriptors import set_process_limits
@@ -34,6 +35,7 @@ async def _run(owner: Owner) -> None:
     try:
         settings = read_settings(mesh_id=f"private-{secrets.token_hex(6)}", ephemeral=True, listen=())
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
+        configure_traces("sandmesh", settings.traces_per_second)
         log_remarks()
         tune_heap()
         set_process_limits()

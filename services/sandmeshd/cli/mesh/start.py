@@ -19,6 +19,7 @@ import structlog
 from sandmesh.errors import MeshUnavailable, SandmeshError
 from sandmesh.shared.child_process import read_error
 from sandmeshd.cli.config.environment import log_remarks, read_notes, read_settings
+from sandmeshd.cli.config.traces import configure_traces
 from sandmeshd.cli.mesh.log_file import open_log, rotated
 from sandmeshd.cli.mesh.start_report import ConsoleReporter, PipeReporter, StartedMesh, StartReporter, base_urls
 from sandmeshd.cli.mesh.worker_supervisor import open_workers
@@ -67,6 +68,7 @@ async def _serve(
 ) -> None:
     settings = adapt(_read_settings(arguments, defaults))
     configure_logging(settings.log_level, settings.log_format)
+    configure_traces("sandmesh", settings.traces_per_second)
     for name, why in read_notes(settings, arguments["config"]).items():
         log.info("a setting has its default value and no effect here", setting=name, detail=why)
     log_remarks(arguments["config"])

@@ -12,6 +12,7 @@ from typing import Any
 import uvloop
 
 from sandmeshd.auth.channels import open_channel
+from sandmeshd.cli.config.traces import configure_traces
 from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh import MeshSettings
@@ -33,6 +34,7 @@ async def _run(owner: Owner) -> None:
     owner.watch(reader)
     settings = MeshSettings.model_validate(config["settings"])
     configure_logging(settings.log_level, settings.log_format)
+    configure_traces("sandmesh-gateway", settings.traces_per_second)
     tune_heap()
     set_process_limits()
     await run_until(owner.ended, _serve(settings, config, owner.status))

@@ -56,5 +56,6 @@ def _print(event: SandboxEvent, output: Format) -> None:
         typer.echo(json.dumps(event.to_json(), ensure_ascii=False))
         return
     when = event.time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    reason = f"  {event.reason}" if event.reason else ""
+    took = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in event.phases.items())
+    reason = "".join(f"  {words}" for words in (event.reason, took) if words)
     typer.echo(escape_controls(f"{when}  {event.sandbox_id}  {event.kind:<9}  by {event.actor}{reason}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -49,6 +50,9 @@ def run_app(app: typer.Typer, name: str) -> NoReturn:
         app(prog_name=name)
     except SystemExit:  # how every command ends that raises nothing else
         raise
+    except KeyboardInterrupt:
+        # A second Ctrl-C while the first one's clean-up is under way: its traceback tells nobody anything.
+        sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
         # The reader of the output has closed it; nothing may be flushed into the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ import grpc
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.driver.v1 import driver_pb2_grpc
 from sandmesh.shared.wire_errors import translated
+from sandmeshd.runtime.phases import add_phases
 
 T = TypeVar("T")
 
@@ -32,7 +33,9 @@ class RemoteDriver:
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
         """Create a sandbox; return when its agent listens."""
         with translated():
-            return await self._stub.CreateSandbox(request)
+            response = await self._stub.CreateSandbox(request)
+        add_phases({one.name: one.duration.ToNanoseconds() / 1e9 for one in response.phases})
+        return response
 
     async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
         """Return what the runtime knows of a sandbox."""

@@ -10,6 +10,7 @@ import grpc
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.driver.v1 import driver_pb2_grpc
 from sandmeshd.contracts.driver import Driver
+from sandmeshd.runtime.phases import recorded_phases
 from sandmeshd.runtime.rpc.iteration import ended
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -34,7 +35,11 @@ class DriverServicer(driver_pb2_grpc.DriverServiceServicer):
 
     async def CreateSandbox(self, request: pb.CreateSandboxRequest, context: Context) -> pb.CreateSandboxResponse:
         """Create a sandbox; return when its agent listens."""
-        return await self._driver.create_sandbox(request)
+        with recorded_phases() as phases:
+            response = await self._driver.create_sandbox(request)
+        for name, seconds in phases.seconds.items():
+            response.phases.add(name=name).duration.FromMicroseconds(round(seconds * 1e6))
+        return response
 
     async def InspectSandbox(self, request: pb.InspectSandboxRequest, context: Context) -> pb.InspectSandboxResponse:
         """Return what the runtime knows of a sandbox."""

@@ -40,6 +40,7 @@ def event_row(event: SandboxEvent) -> dict[str, Any]:
         "reason": event.reason[:_MOST_TEXT],
         "actor": event.actor,
         "fault": event.fault,
+        "phases": [[name, round(seconds * 1000, 1)] for name, seconds in event.phases.items()],
     }
 
 

@@ -116,7 +116,8 @@ class Relay:
             self._meter.slots = self._routes.quotas.enter(self.sandbox_id, running=kind == "attach")
         if link is None or self._meter.slots is None:
             self._backlog.frames.append(frame)
-            self._backlog.connecting = asyncio.create_task(self._connect())
+            context = None if self._meter.trace is None else self._meter.trace.task_context()
+            self._backlog.connecting = asyncio.create_task(self._connect(), context=context)
         else:
             self._link, self._channel = link, link.attach(self)
             self._forward(frame, link)
@@ -174,7 +175,7 @@ class Relay:
         self._subscriber.deliver(self, _BATCH + varint(len(batch)) + batch, frame.last_sequence)
         if frame.final:
             self._link = None  # which has released the channel
-            reason = self._meter.ended(frame.end_reason)
+            reason = self._meter.ended(frame)
             if reason == "OUT_OF_MEMORY":
                 self._routes.note_out_of_memory(self.sandbox_id)
             log.debug("a call ended", sandbox_id=self.sandbox_id, call_id=self.call_id, reason=reason)
@@ -218,6 +219,8 @@ class Relay:
             return
         if frame.HasField("start"):
             self._token = frame.start.fencing_token = frame.start.fencing_token or link.fencing_token
+            if self._meter.trace is not None:
+                self._meter.trace.forwarded(frame.start)
             if len(frame.start.arguments) > CHUNK:
                 chunks = _split(frame)
         elif frame.HasField("attach") and not frame.attach.fencing_token:
@@ -253,6 +256,8 @@ class Relay:
             return  # A subscriber may detach while its last response is delivered.
         self.over = True
         self._routes.metrics.followed -= 1
+        if self._meter.trace is not None:
+            self._meter.trace.end("DETACHED")
         for meter in self._meter.slots or ():
             meter.calls -= 1
         if self._timer is not None:

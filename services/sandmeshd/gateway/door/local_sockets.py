@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import ProtocolMismatch, SandmeshError
 from sandmesh.shared import frames
+from sandmesh.shared.traces.context import TRACEPARENT, TRACESTATE
 
 GRACE_SECONDS: Final = 0.5
 """How long what is under way may take when a gateway ends, as on its other sockets."""
@@ -119,8 +120,14 @@ class Peer(asyncio.Protocol, ABC):
 class SocketContext:
     """What interceptors and servicers of unary RPCs use of a ServicerContext."""
 
-    def __init__(self, hello: pb.SocketHello, timeout: float | None = None) -> None:
+    def __init__(self, hello: pb.SocketHello, ask: pb.SocketAsk | None = None) -> None:
         self._metadata = tuple(hello.metadata.items())
+        timeout = None
+        if ask is not None and ask.HasField("trace"):
+            sent = ((TRACEPARENT, ask.trace.traceparent), (TRACESTATE, ask.trace.tracestate))
+            self._metadata += sent
+        if ask is not None and ask.HasField("timeout"):
+            timeout = ask.timeout.ToMicroseconds() / 1e6
         self._ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
 
     def peer(self) -> str:
@@ -128,7 +135,7 @@ class SocketContext:
         return "unix:"
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of the hello."""
+        """Return the metadata of the hello, and the trace of the RPC."""
         return self._metadata
 
     def time_remaining(self) -> float | None:

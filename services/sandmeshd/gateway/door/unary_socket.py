@@ -109,8 +109,7 @@ class UnarySocketPeer(Peer):
         self.close()
 
     def _begin(self, ask: pb.SocketAsk) -> None:
-        seconds = ask.timeout.ToMicroseconds() / 1e6 if ask.HasField("timeout") else None
-        working = self._answer(ask, SocketContext(self._hello, seconds))
+        working = self._answer(ask, SocketContext(self._hello, ask))
         self._open[ask.id] = asyncio.get_running_loop().create_task(working, name=ask.method)
 
     async def _answer(self, ask: pb.SocketAsk, context: SocketContext) -> None:

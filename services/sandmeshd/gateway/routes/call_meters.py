@@ -18,14 +18,17 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.quota.v1 import quota_pb2 as pb
 from sandmesh.api.quota.v1 import quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import Fault, SandmeshError
+from sandmesh.shared.traces.context import tracer
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.principal import SERVICE, acting_for, counted_user
 from sandmeshd.gateway.metrics import GatewayMetrics, ToolMetrics
+from sandmeshd.gateway.routes.call_traces import CallTrace, begin_trace
 from sandmeshd.runtime.beat import beat
 from sandmeshd.runtime.retry import CALL_SECONDS, retry_until_available
 from sandmeshd.tenants.quotas import Kind, ReachedQuota
@@ -78,17 +81,23 @@ class CallMeter:
     """Where it counts against quotas; None: nowhere yet."""
     _tool: ToolMetrics | None = None
     _began: float = 0.0
+    trace: CallTrace | None = None
+    """What records it as a part of a trace."""
 
     def started(self, start: call_pb2.CallStart) -> None:
         """Count the start."""
+        if start.HasField("trace") or tracer() is not None:
+            self.trace = begin_trace(start)
         self._began = time.monotonic()
         self._tool = self.metrics.tools.get(start.tool) or self.metrics.add_tool(start.tool)
         self._tool.started.inc()
         self.metrics.received.inc(len(start.arguments))
 
-    def ended(self, reason: int) -> str:
-        """Count the result; return its reason's name."""
-        name = _REASONS.get(reason, "UNKNOWN")
+    def ended(self, frame: agent_pb2.FromAgent) -> str:
+        """Count the result, which the last frame has; return its reason's name."""
+        name = _REASONS.get(frame.end_reason, "UNKNOWN")
+        if self.trace is not None:
+            self.trace.answered(frame, name)
         if name in _FAULTS:
             self.metrics.faults.labels(_FAULTS[name]).inc()
         tool = self._tool
@@ -100,6 +109,8 @@ class CallMeter:
     def refused(self, error: SandmeshError) -> None:
         """Count a refusal."""
         self.metrics.faults.labels(error.fault).inc()
+        if self.trace is not None:
+            self.trace.end(error.reason)
         tool, reason = self._tool, error.reason
         if tool is not None:
             (tool.ended.get(reason) or tool.add_reason(reason)).inc()

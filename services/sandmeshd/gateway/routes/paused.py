@@ -11,6 +11,7 @@ import structlog
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.errors import SandboxNotFound, SandmeshError, WrongState
+from sandmesh.shared.traces.context import step_of
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.auth.principal import SERVICE, acting_for
@@ -136,6 +137,11 @@ class PausedSandboxes:
         request = sandbox_pb2.ResumeSandboxRequest(
             sandbox_id=sandbox.sandbox_id, fencing_token=sandbox.lease.fencing_token, on_request=True
         )
+        with step_of("wake", {"sandmesh.sandbox_id": sandbox.sandbox_id}):
+            await self._wake(request)
+        self.ids.discard(sandbox.sandbox_id)
+
+    async def _wake(self, request: sandbox_pb2.ResumeSandboxRequest) -> None:
         for pause in (*_BUSY_SECONDS, None):
             try:
                 with acting_for(SERVICE), translated():
@@ -146,7 +152,6 @@ class PausedSandboxes:
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)
-        self.ids.discard(sandbox.sandbox_id)
 
     async def _resume_quietly(self, sandbox_id: str) -> None:
         try:

@@ -16,6 +16,7 @@ from sandmesh.shared.numbers import decimal
 from sandmeshd.runtime.addresses import is_open
 from sandmeshd.runtime.http.door import ConnectionListener
 from sandmeshd.runtime.http.listener import Certificate, HttpAddresses, Pages
+from sandmeshd.runtime.http.traces import traced_request
 
 # Requests under way at the end get so long.
 GRACE_SECONDS = 0.5
@@ -50,7 +51,7 @@ async def open_http(
         MeshUnavailable: An address cannot be listened at.
     """
     log.addFilter(_without_traceback)
-    application = web.Application()
+    application = web.Application(middlewares=[traced_request])
     application.router.add_get("/healthz", _health)
     for add in pages:
         add(application)

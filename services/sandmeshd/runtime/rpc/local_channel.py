@@ -19,6 +19,7 @@ from sandmeshd.runtime.rpc.handlers import HandlerCollector
 from sandmeshd.runtime.rpc.interceptors import unexpected
 from sandmeshd.runtime.rpc.request_ids import ids_of
 from sandmeshd.runtime.rpc.server import ServiceRegistration
+from sandmeshd.runtime.rpc.traces import local_span
 from sandmeshd.runtime.rpc.validation import require
 
 Convert = Callable[[Any], Any]
@@ -54,7 +55,7 @@ class _LocalChannel:
             handler = handlers.find(method)
             message = parse(cast("Convert", handler.request_deserializer), request_serializer(request), method)
             require(message)
-            with ids_of(message):
+            with ids_of(message), local_span(method):
                 answer = await _within(timeout, method, cast("Any", handler.unary_unary)(message, _Context(timeout)))
             return response_deserializer(cast("Convert", handler.response_serializer)(answer))
 

@@ -18,6 +18,7 @@ import structlog
 from google.protobuf import descriptor_pool
 
 from sandmesh.errors import SandmeshError
+from sandmesh.shared.traces.context import current_trace, metadata_of
 from sandmeshd.runtime.metrics import RpcMetrics
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 from sandmeshd.runtime.rpc.outgoing_metadata import metadata_interceptors
@@ -56,12 +57,12 @@ def observed(metrics: RpcMetrics) -> Around:
 
 def _count(metrics: RpcMetrics, name: str, reason: str, seconds: float) -> None:
     metrics.ended_of(name, reason).inc()
-    if not _streams(name):
+    if not is_streaming(name):
         metrics.seconds_of(name).observe(seconds)
 
 
 @functools.cache
-def _streams(name: str) -> bool:
+def is_streaming(name: str) -> bool:
     """Return whether a method has a stream: how long that is open says nothing of the method's speed."""
     try:
         method = descriptor_pool.Default().FindMethodByName(name.replace("/", "."))
@@ -85,10 +86,10 @@ def _request_id(context: Context) -> str:
 
 
 def correlation_interceptors() -> list[grpc.aio.ClientInterceptor]:
-    """Return interceptors that forward the request's id with a channel's RPCs whose request is one message."""
+    """Return interceptors that forward the request's id and its trace with a channel's unary requests."""
     return metadata_interceptors(_correlation)
 
 
-def _correlation(_: str) -> tuple[str, str] | None:
+def _correlation(_: str) -> list[tuple[str, str]]:
     found = structlog.contextvars.get_contextvars().get("request_id")
-    return (HEADER, str(found)) if found else None
+    return [*([(HEADER, str(found))] if found else ()), *metadata_of(current_trace())]

@@ -440,6 +440,7 @@ class FromAgent(_message.Message):
     RECORD_FIELD_NUMBER: _builtins.int
     EGRESS_FIELD_NUMBER: _builtins.int
     END_REASON_FIELD_NUMBER: _builtins.int
+    RUN_TIME_FIELD_NUMBER: _builtins.int
     channel: _builtins.int
     """The channel of the ToAgent that it answers."""
     last_sequence: _builtins.int
@@ -470,6 +471,12 @@ class FromAgent(_message.Message):
     def egress(self) -> Global___EgressFrame:
         """A step of a connection out of the sandbox."""
 
+    @_builtins.property
+    def run_time(self) -> _duration_pb2.Duration:
+        """How long the call took by the agent's clock, from its start to its result, with the last frame of a call whose start
+        names a trace.
+        """
+
     def __init__(
         self,
         *,
@@ -484,10 +491,11 @@ class FromAgent(_message.Message):
         record: _builtins.bytes = ...,
         egress: Global___EgressFrame | None = ...,
         end_reason: _call_pb2.EndReason.ValueType = ...,
+        run_time: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "done", b"done", "egress", b"egress", "error", b"error", "hello", b"hello", "record", b"record", "tools", b"tools"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "done", b"done", "egress", b"egress", "error", b"error", "hello", b"hello", "record", b"record", "run_time", b"run_time", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "channel", b"channel", "done", b"done", "egress", b"egress", "end_reason", b"end_reason", "error", b"error", "final", b"final", "hello", b"hello", "last_sequence", b"last_sequence", "record", b"record", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "channel", b"channel", "done", b"done", "egress", b"egress", "end_reason", b"end_reason", "error", b"error", "final", b"final", "hello", b"hello", "last_sequence", b"last_sequence", "record", b"record", "run_time", b"run_time", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "batch", "error", "tools", "done", "record", "egress"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015

@@ -120,6 +120,38 @@ STREAM_STDERR: Stream.ValueType  # 2
 Global___Stream: _TypeAlias = Stream  # noqa: Y015
 
 @_typing.final
+class TraceContext(_message.Message):
+    """TraceContext is the place of a call or an RPC in a trace: https://www.w3.org/TR/trace-context/. One that does not have
+    that form is taken for none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
+    INTO_PROCESSES_FIELD_NUMBER: _builtins.int
+    traceparent: _builtins.str
+    """The header traceparent."""
+    tracestate: _builtins.str
+    """The header tracestate, at most 512 characters."""
+    into_processes: _builtins.bool
+    """Whether the programs that the call runs have both as the variables TRACEPARENT and TRACESTATE."""
+    def __init__(
+        self,
+        *,
+        traceparent: _builtins.str = ...,
+        tracestate: _builtins.str = ...,
+        into_processes: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["into_processes", b"into_processes", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceContext: _TypeAlias = TraceContext  # noqa: Y015
+
+@_typing.final
 class CallStart(_message.Message):
     """CallStart is the envelope of a call. The gateway reads it; the arguments pass as bytes."""
 
@@ -137,6 +169,7 @@ class CallStart(_message.Message):
     OUTPUT_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     TAKES_INPUT_FIELD_NUMBER: _builtins.int
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that runs it. An agent refuses an id that is not its own."""
     call_id: _builtins.str
@@ -165,6 +198,10 @@ class CallStart(_message.Message):
     def timeout(self) -> _duration_pb2.Duration:
         """How long the call may run. It is enforced in the agent and, with a grace, in the gateway. Unset: no limit."""
 
+    @_builtins.property
+    def trace(self) -> Global___TraceContext:
+        """Of which trace it is a part; unset: of none, or of the one that the metadata of RunCall and OpenCall name."""
+
     def __init__(
         self,
         *,
@@ -180,10 +217,11 @@ class CallStart(_message.Message):
         output_limit_bytes: _builtins.int = ...,
         takes_input: _builtins.bool = ...,
         arguments_json: _builtins.str = ...,
+        trace: Global___TraceContext | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "arguments_json", b"arguments_json", "arguments_size", b"arguments_size", "call_id", b"call_id", "fencing_token", b"fencing_token", "output_limit_bytes", b"output_limit_bytes", "overflow", b"overflow", "sandbox_id", b"sandbox_id", "takes_input", b"takes_input", "timeout", b"timeout", "tool", b"tool", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "arguments_json", b"arguments_json", "arguments_size", b"arguments_size", "call_id", b"call_id", "fencing_token", b"fencing_token", "output_limit_bytes", b"output_limit_bytes", "overflow", b"overflow", "sandbox_id", b"sandbox_id", "takes_input", b"takes_input", "timeout", b"timeout", "tool", b"tool", "trace", b"trace", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -919,6 +957,7 @@ class SocketAsk(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Chosen by the client, above 0, a different one for each RPC of a connection."""
     method: _builtins.str
@@ -931,6 +970,10 @@ class SocketAsk(_message.Message):
     def timeout(self) -> _duration_pb2.Duration:
         """How long an answer is waited for; unset: without end."""
 
+    @_builtins.property
+    def trace(self) -> Global___TraceContext:
+        """Of which trace it is a part: what would be the RPC's metadata `traceparent` and `tracestate`."""
+
     def __init__(
         self,
         *,
@@ -939,10 +982,11 @@ class SocketAsk(_message.Message):
         request: _builtins.bytes = ...,
         timeout: _duration_pb2.Duration | None = ...,
         cancel: _builtins.bool = ...,
+        trace: Global___TraceContext | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "id", b"id", "method", b"method", "request", b"request", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "id", b"id", "method", b"method", "request", b"request", "timeout", b"timeout", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -481,18 +481,24 @@ class CreateSandboxResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SANDBOX_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sandbox(self) -> Global___RuntimeSandbox:
         """The sandbox."""
+
+    @_builtins.property
+    def phases(self) -> _containers.RepeatedCompositeFieldContainer[_sandbox_pb2.Phase]:
+        """What took long within the create, such as the pull of an image; a driver may leave it empty."""
 
     def __init__(
         self,
         *,
         sandbox: Global___RuntimeSandbox | None = ...,
+        phases: _abc.Iterable[_sandbox_pb2.Phase] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["phases", b"phases", "sandbox", b"sandbox"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

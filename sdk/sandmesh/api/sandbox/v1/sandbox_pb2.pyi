@@ -1850,6 +1850,7 @@ class SandboxEvent(_message.Message):
     SESSION_KEY_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
     PROJECT_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     """Rises with time; a listing can continue after it."""
     sandbox_id: _builtins.str
@@ -1872,6 +1873,10 @@ class SandboxEvent(_message.Message):
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
 
+    @_builtins.property
+    def phases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Phase]:
+        """What its create's time went to, with the event that says that it is usable; not where it came from a pool."""
+
     def __init__(
         self,
         *,
@@ -1884,14 +1889,43 @@ class SandboxEvent(_message.Message):
         session_key: _builtins.str = ...,
         user_id: _builtins.str = ...,
         project: _builtins.str = ...,
+        phases: _abc.Iterable[Global___Phase] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "event_id", b"event_id", "kind", b"kind", "project", b"project", "reason", b"reason", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "time", b"time", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "event_id", b"event_id", "kind", b"kind", "phases", b"phases", "project", b"project", "reason", b"reason", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "time", b"time", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SandboxEvent: _TypeAlias = SandboxEvent  # noqa: Y015
+
+@_typing.final
+class Phase(_message.Message):
+    """Phase is a part of what a create took."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """place, queue, pull, start; a newer mesh may have others."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """How long it took, without those within it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
 @_typing.final
 class ListEventsRequest(_message.Message):

@@ -24,6 +24,11 @@ export function clock(milliseconds) {
   return when.toDateString() === new Date().toDateString() ? time : `${when.toLocaleDateString()} ${time}`;
 }
 
+export function milliseconds(value) {
+  if (value < 10) return `${value.toFixed(1)} ms`;
+  return value < 1000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`;
+}
+
 // Ids are known by their ends; names are short.
 export function middle(text, most = 24) { return text.length > most ? `${text.slice(0, most - 7)}…${text.slice(-6)}` : text; }
 

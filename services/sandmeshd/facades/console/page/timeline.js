@@ -1,16 +1,25 @@
 // Events: of one sandbox as its timeline, of all as a list.
 
 import { html, useState } from "./preact.js";
-import { clock, middle } from "./format.js";
+import { clock, middle, milliseconds } from "./format.js";
 
 const BAD = new Set(["lost", "failed"]);
 const ENDS = new Set(["stopping", "deleted"]);
+
+// What a create's time went to: a bar whose parts are as wide as they took, and the same in words.
+function Phases({ phases }) {
+  const words = phases.map(([name, took]) => `${name} ${milliseconds(took)}`).join(", ");
+  return html`<span class="phases"><span class="bar-of" role="img" aria-label=${words}>${phases.map(([name, took]) =>
+    html`<i key=${name} class=${`phase-${name}`} style=${{ flexGrow: Math.max(took, 0.1) }}></i>`)}</span>
+    ${phases.map(([name, took]) => html`<span class="phase" key=${name}><i class=${`phase-${name}`}></i>${name} ${milliseconds(took)}</span> `)}</span>`;
+}
 
 export function Timeline({ events, linked }) {
   if (!events.length) return html`<p class="nothing">No events.</p>`;
   return html`<ol class="timeline">${events.map((one) => html`<li key=${one.id} class=${BAD.has(one.kind) ? "bad" : ENDS.has(one.kind) ? "calm" : ""}>
     <time datetime=${new Date(one.time).toISOString()}>${clock(one.time)}</time> <strong>${one.kind}</strong>
     ${linked && one.sandbox ? html` <a href=${`#/sandbox/${encodeURIComponent(one.sandbox)}`}>${one.sandbox}</a>` : null}
+    ${(one.phases || []).length ? html`<${Phases} phases=${one.phases} />` : null}
     ${one.reason ? html` <span class="reason">${one.reason}</span>` : null}
     <span class="faint"> by ${middle(one.actor) || "the mesh"}${one.fault ? ` · fault: ${one.fault}` : ""}</span></li>`)}</ol>`;
 }

@@ -2,6 +2,7 @@
 local function append_event_of(id, kind, reason, actor, session, user, project)
   local words = {'sandbox', id, 'kind', kind, 'reason', reason, 'actor', actor, 'session', session, 'user', user,
     'project', project}
+  if (args.phases or '') ~= '' then words[#words + 1] = 'phases'; words[#words + 1] = args.phases end
   redis.call('XADD', key('events', id), 'MAXLEN', 200, '*', unpack(words))
   redis.call('XADD', key('events'), 'MAXLEN', '~', 10000, '*', unpack(words))
 end

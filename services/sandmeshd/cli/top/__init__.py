@@ -1,0 +1,1 @@
+"""`sandmesh top`: a mesh in a terminal, as it changes."""

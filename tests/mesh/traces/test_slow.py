@@ -1,0 +1,76 @@
+"""The five steps of docs/observability.md from "it is slow" to the cause, each on a planted fault."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandmesh import BaseSandboxAsync
+from sandmesh.mesh import MeshAsync
+from tests.image_roots import busybox_root, write_image
+from tests.mesh.conftest import run_mesh
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "observability.md").read_text()
+STEPS = PAGE.partition("## It is slow")[2].partition("## Logs")[0]
+WAIT_SECONDS = 1.0
+
+
+async def _sandmesh(address: str, command: str, sandbox_id: str) -> str:
+    """Run a command as the page has it, and return what it prints."""
+    assert f"`{command}`" in STEPS
+    arguments = command.replace("SANDBOX", sandbox_id).removeprefix("time ").split()[1:]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sandmeshd.cli.user", *arguments,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "SANDMESH_ADDRESS": address},
+    )  # fmt: skip
+    out, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, errors.decode()
+    return out.decode()
+
+
+def _phases(printed: str) -> dict[str, float]:
+    return {name: float(seconds) for name, seconds in re.findall(r"(\w+) ([\d.]+) s\b", printed)}
+
+
+@pytest.mark.needs("root")
+async def test_each_step_finds_the_fault_that_was_planted(tmp_path: Path) -> None:
+    image = write_image(tmp_path / "image", busybox_root())
+    async with run_mesh(allocator={"capacity": 1}) as mesh:
+        address = mesh.addresses[0]
+        holder = await BaseSandboxAsync(base_url=address).start()
+        waiting = asyncio.create_task(BaseSandboxAsync(base_url=address, image=image).start())
+        await asyncio.sleep(WAIT_SECONDS)
+        await holder.close()
+        async with await waiting as box:
+            phases = _phases(await _sandmesh(address, "sandmesh events SANDBOX", box.sandbox_id))
+            # 1: there was no room for a second. 2: what an image's first create does.
+            assert phases["queue"] > WAIT_SECONDS / 2
+            assert phases["pull"] > 0
+            assert {"place", "start"} < set(phases)
+        async with BaseSandboxAsync(base_url=address) as box:
+            phases = _phases(await _sandmesh(address, "sandmesh events SANDBOX", box.sandbox_id))
+            assert "pull" not in phases
+            # 3: the program sleeps, and a call with nothing to do takes a small part of that.
+            loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+            slow = asyncio.create_task(box.run_shell_command("sleep 20"))
+            await _sandmesh(address, "time sandmesh exec SANDBOX true", box.sandbox_id)
+            assert not slow.done(), f"after {loop.time() - began} s"
+            slow.cancel()
+            # 4: something in the sandbox takes all that it may.
+            await box.processes.start("while :; do :; done")
+            await box.stats()
+            await asyncio.sleep(WAIT_SECONDS)
+            header, row = (await _sandmesh(address, "sandmesh stats SANDBOX", box.sandbox_id)).splitlines()
+            assert float(row[header.index("CPU") - 3 : header.index("CPU") + 3]) > 0.2
+            # 5: the call wakes it.
+            async with MeshAsync(address) as client:
+                await client.sandboxes.pause(box.sandbox_id)
+            await box.run_shell_command("true")
+            events = await _sandmesh(address, "sandmesh events SANDBOX", box.sandbox_id)
+            assert re.search(r"paused.*\n.*resumed", events)
