@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -98,22 +98,24 @@ def too_large(tool: str, arguments: bytes) -> TooLarge:
     return TooLarge(message, {"size": str(len(arguments)), "limit": str(MAX_ARGUMENTS)})
 
 
-@dataclass(slots=True, eq=False)
 class Call:
     """A call under way. Its events are numbered; `last` is the last one that came."""
 
-    call_id: str
-    order: Order
-    receiver: Receiver
-    last: int = 0
-    unacknowledged: int = 0
-    begun: float = 0.0
-    """When it began, by the monotonic clock, if no mesh answered then."""
-    abandoned: bool = False
-    last_input: int = 0
-    """The number of the last input that was sent, here or by the caller that had the call before."""
-    inputs: deque[pb.Input] = field(default_factory=deque[pb.Input])
-    """What was sent and not yet taken by the sandbox: a new stream carries it again."""
+    __slots__ = ("abandoned", "begun", "call_id", "inputs", "last", "last_input", "order", "receiver", "unacknowledged")
+
+    def __init__(self, call_id: str, order: Order, receiver: Receiver) -> None:
+        self.call_id = call_id
+        self.order = order
+        self.receiver = receiver
+        self.last = 0
+        self.unacknowledged = 0
+        self.begun = 0.0
+        """When it began, by the monotonic clock, if no mesh answered then."""
+        self.abandoned = False
+        self.last_input = 0
+        """The number of the last input that was sent, here or by the caller that had the call before."""
+        self.inputs: deque[pb.Input] = deque()
+        """What was sent and not yet taken by the sandbox: a new stream carries it again."""
 
     def chunk_frames(self) -> Iterator[pb.CallFrame]:
         """Yield the frames with the rest of its arguments."""
