@@ -37,9 +37,10 @@ def test_the_screen_fits_and_text_of_sandboxes_is_only_text(count: int, width: i
     for order in ORDERS:
         state.order = order
         state.move(50)
-        console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False, color_system=None)
+        written = io.StringIO()
+        console = Console(file=written, width=width, height=height, force_terminal=False, color_system=None)
         console.print(render(state, width, height))
-        lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        lines = written.getvalue().splitlines()
         assert all(len(line) <= width for line in lines)
         assert len(lines) <= height + 8
         assert not {"\x1b", "\x07"} & set("".join(lines))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -97,7 +97,7 @@ def _head(state: TopState) -> Text:
 def _nodes(state: TopState) -> Text:
     if state.health is None:
         return Text("nodes: not for this token", style="dim")
-    counts = state.capacity.nodes if state.capacity is not None else {}
+    counts: Mapping[str, int] = {} if state.capacity is None else state.capacity.nodes
     words = [
         f"{_plain(one.node_id or one.name, 20)} {one.driver} {counts.get(one.node_id, 0)}"
         f"{'' if one.in_rotation else ' OUT'}"
@@ -134,8 +134,8 @@ def _details(state: TopState) -> list[Text]:
         return [Text("There is no sandbox. `sandmesh run -- echo hello` makes one.", style="dim")]
     lines = [Text(f"{_plain(one.sandbox_id, 40)} on {_plain(one.node_id, 24)}", style="bold")]
     if state.stats is not None:
-        memory = "?" if state.stats.memory_bytes is None else f"{state.stats.memory_bytes >> 20} MiB"
-        used = f"{state.stats.cpu:.2f} processors, {memory}, {state.stats.processes} processes"
+        memory = state.stats.memory_bytes >> 20
+        used = f"{state.stats.cpu:.2f} processors, {memory} MiB, {state.stats.processes} processes"
         lines.append(Text(f"  uses {used} (to ask is a use of it)"))
     for event in state.events[-EVENTS:]:
         took = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in event.phases.items())
