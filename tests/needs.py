@@ -129,6 +129,14 @@ def _desktop() -> str:
     return f"not installed: {lacks} (apt-get install --no-install-recommends {lacks})" if lacks else ""
 
 
+def _languages() -> str:
+    from sandmeshd.drivers.bubblewrap.systems.host import lacking  # noqa: PLC0415 - only those who ask need it
+    from sandmeshd.templates import load_templates  # noqa: PLC0415 - as above
+
+    lacks = " ".join(lacking(load_templates()["languages"].system))
+    return f"not installed: {lacks} (apt-get install --no-install-recommends {lacks})" if lacks else ""
+
+
 def _adb() -> str:
     return "" if shutil.which("adb") else "adb is not installed (apt-get install --no-install-recommends adb)"
 
@@ -180,6 +188,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "faketime": _faketime,
     "git": _git,
     "guests": _guests,
+    "languages": _languages,
     "kubernetes": _kubernetes,
     "registry": _registry,
     "node": _node,

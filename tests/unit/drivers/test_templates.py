@@ -27,7 +27,7 @@ def _write(root: Path, definition: str = GOOD, environment: str = 'requirements 
 def test_the_shipped_templates_share_one_environment() -> None:
     templates = load_templates()
     shipped = "appworld base bfcl browser claude code-interpreter-v1 codex data desktop e2b-base filesystem gemini gui"
-    assert list(templates) == [*shipped.split(), "mobile", "opencode", "textarena", "training"]
+    assert list(templates) == [*shipped.split(), "languages", "mobile", "opencode", "textarena", "training"]
     assert templates["base"].tool_groups == ("generic", "git")
     assert templates["filesystem"].tool_groups == ("generic", "git", "filesystem")
     assert templates["base"].python == templates["filesystem"].python
@@ -43,7 +43,9 @@ def test_the_environment_of_browsers_is_the_shared_one_and_what_drives_them() ->
 
 def test_every_package_is_pinned() -> None:
     for template in load_templates().values():
-        assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+(\.post[0-9]+)?", line) for line in template.python.packages)
+        assert all(
+            re.fullmatch(r"[a-z0-9-]+==[0-9.]+(a[0-9]+|\.post[0-9]+)?", line) for line in template.python.packages
+        )
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,14 @@ import importlib
 import io
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,10 +29,13 @@ from sandmeshd.agent.userland.python import content_blocks, exception_report, ke
 _START_SECONDS: Final = 60
 _LOOK_SECONDS: Final = 0.05
 _SETUPS: Final = {
-    "ir": "; for R install r-base-core and the R package IRkernel, and run IRkernel::installspec() in R",
-    "java": "; for Java install a JDK and JJava, whose installer adds the Jupyter kernel 'java'",
+    "ir": "; for R take the template languages, or install r-base-core, r-cran-irkernel and jupyter_client",
+    "java": "; for Java take the template languages, or install a JDK and `pip install --pre jjava jupyter_client`",
 }
 """What adds the kernels that are asked for by the names of their languages."""
+_WITHOUT_SOCKETS: Final = {"java"}
+"""Programs of kernels whose ZeroMQ has no sockets in the file system: they listen on TCP. The others do not, since
+libzmq looks at the machine's interfaces before it listens, which user code may not."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -55,15 +61,24 @@ def _start(name: str) -> tuple[Any, Any]:
     except ImportError:
         message = f"kernels of {name!r} need jupyter_client in the template or sandbox: install it"
         raise RuntimeError(message + _SETUPS.get(name, "")) from None
-    known: dict[str, str] = kernelspec.KernelSpecManager().find_kernel_specs()
+    specifications: Any = kernelspec.KernelSpecManager()
+    known: dict[str, str] = specifications.find_kernel_specs()
     if name not in known:
         listed = ", ".join(sorted({"bash", "javascript", "python", "typescript", *known}))
         raise RuntimeError(f"there is no Jupyter kernel {name!r} here: there are {listed}" + _SETUPS.get(name, ""))
     nothing = os.open(os.devnull, os.O_RDWR)
-    # By sockets in the file system: for TCP, ZeroMQ asks for the machine's interfaces, which user code may not.
-    started: Any = manager.KernelManager(kernel_name=name, transport="ipc")
+    program = Path(specifications.get_kernel_spec(name).argv[0]).name
+    if program in _WITHOUT_SOCKETS:
+        # jupyter_client's own look at the machine's interfaces warns.
+        warnings.simplefilter("ignore")
+        started: Any = manager.KernelManager(kernel_name=name, ip="127.0.0.1")
+    else:
+        started = manager.KernelManager(
+            kernel_name=name, transport="ipc", ip=tempfile.mkdtemp(prefix=".kernel-") + "/s"
+        )
     started.start_kernel(stdin=nothing, stdout=nothing, stderr=nothing)
-    threading.Thread(target=name_sockets, args=(started.ip, started.ports), daemon=True).start()
+    if started.transport == "ipc":
+        threading.Thread(target=name_sockets, args=(started.ip, started.ports), daemon=True).start()
     client: Any = started.blocking_client()
     client.start_channels()
     client.wait_for_ready(timeout=_START_SECONDS)
@@ -90,6 +105,7 @@ class _Bridge:
     def __init__(self, channel: output.KernelSocket, manager: Any, client: Any) -> None:
         self._channel = channel
         self._client = client
+        self._manager = manager
         self._process = manager.provisioner.process
         signal.signal(signal.SIGINT, self._interrupt)
         threading.Thread(target=self._end_with_kernel, daemon=True).start()
@@ -107,9 +123,14 @@ class _Bridge:
             output_hook=self._show,
             stdin_hook=self._ask,
         )["content"]
-        if reply.get("status") == "ok":
+        status = str(reply.get("status"))
+        if status == "ok":
             self._channel.end(0, "")
             return
+        if status.startswith("abort"):
+            # R's kernel is silent about an interrupt.
+            reply = {"ename": "Interrupted", "evalue": "the cell was interrupted"}
+            self._channel.place(content_blocks.texts(f"{reply['evalue']}\n", "stderr"))
         name, value = str(reply.get("ename") or "error"), str(reply.get("evalue") or "")
         line = f"{name}: {value}".partition("\n")[0]
         self._channel.end(kernel_protocol.FAILED, line, exception_report.encode(name, value, _lines(reply)))
@@ -144,10 +165,13 @@ class _Bridge:
             view = view[os.write(fd, view) :]
 
     def _interrupt(self, number: int, frame: object) -> None:
-        self._process.send_signal(signal.SIGINT)
+        # By a signal, or by a message where the kernel's specification says so: a signal would end Java.
+        self._manager.interrupt_kernel()
 
     def _end_with_kernel(self) -> None:
         code = self._process.wait()
+        if self._manager.transport == "ipc":
+            shutil.rmtree(Path(self._manager.ip).parent, ignore_errors=True)
         os._exit(code if 0 <= code < 256 else 1)
 
 
