@@ -48,12 +48,14 @@ async def test_a_system_is_built_without_privileges_and_shown_in_place_of_the_ho
         steps = [step.message async for _, step in build_template(settings, "packaged", "")]
         assert any(message.startswith("unpacking ") for message in steps)
         async with SandboxAsync(base_url=mesh.addresses[0], sandbox_type="packaged") as other:
-            command = "hello; readlink -f /etc/alternatives/x-terminal-emulator; test -e /etc/apt/apt.conf.d; id -un"
+            command = "hello; readlink -f /etc/alternatives/x-terminal-emulator; test -e /etc/apt/apt.conf.d; id -un; "
+            command += "grep -c BEGIN /etc/ssl/certs/ca-certificates.crt"
             ran = await other.call_tool("run_shell_command", {"command": command})
             cell = await other.call_tool("run_ipython_cell", {"code": "import numpy; open('/usr/x', 'w')"})
     assert ran.text.split("\n")[0] == "Hello, world!"
     assert "/usr/bin/" in ran.text
-    assert ran.text.rstrip().endswith("sandbox")
+    *_, name, certificates = ran.text.split()
+    assert (name, int(certificates) > 100) == ("sandbox", True)
     assert "Read-only file system" in cell.text
     assert not list((folder / "systems").glob("*/work"))
 

@@ -25,6 +25,16 @@ HOST_FILES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "pki", "fonts"),
     *("localtime", "mime.types", "magic", "protocols", "services", "os-release", "debian_version"),
     *("java-*-openjdk", "R", "ghostscript", "ImageMagick-*", "texmf", "xml", "sgml", "maven/m2.conf", "maven/logging"),
+    *(
+        "OpenCL",
+        "vulkan",
+        "locale.alias",
+        "mecabrc",
+        "papersize",
+        "php/*/cli/conf.d",
+        "php/*/mods-available",
+        "timezone",
+    ),
 )
 """Files of the host's /etc that programs below /usr need, if they exist, by patterns. None is one that has passwords of
 its administrator, as `pip.conf`, `npmrc`, `wgetrc` and `maven/settings.xml` may."""

@@ -37,8 +37,21 @@ done
 
 SETTLE = r"""
 ldconfig || exit 1
+# What scripts do that are not run: the programs of Java, the settings of R, the list of certificates.
+for list in /usr/lib/jvm/.*.jinfo; do
+    [ -f "$list" ] || continue
+    while read -r _ name path _; do
+        [ ! -x "$path" ] || update-alternatives --install "/usr/bin/$name" "$name" "$path" 1000
+    done <"$list"
+done
+[ ! -f /usr/lib/R/etc/Renviron.ucf ] || [ -e /etc/R/Renviron ] || cp /usr/lib/R/etc/Renviron.ucf /etc/R/Renviron
 run() { if command -v "$1" >/dev/null; then "$@" || echo "failed: $*"; fi; }
+[ -e /etc/ca-certificates.conf ] || [ ! -d /usr/share/ca-certificates ] ||
+    (cd /usr/share/ca-certificates && find * -name '*.crt' >/etc/ca-certificates.conf)
 run update-ca-certificates >/dev/null 2>&1
+certificates=/usr/share/ca-certificates-java/ca-certificates-java.jar
+[ ! -f "$certificates" ] || { mkdir -p /etc/ssl/certs/java &&
+    find /etc/ssl/certs -name '*.pem' | sed 's/^/+/' | run java -jar "$certificates" -storepass changeit >/dev/null; }
 run update-mime-database /usr/share/mime
 [ ! -d /usr/share/glib-2.0/schemas ] || run glib-compile-schemas /usr/share/glib-2.0/schemas
 for query in /usr/lib/*/gdk-pixbuf-2.0/gdk-pixbuf-query-loaders; do run "$query" --update-cache; done

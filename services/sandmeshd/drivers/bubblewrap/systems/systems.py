@@ -22,7 +22,7 @@ from sandmeshd.drivers.node.readability import can_read, open_to_all
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from sandmeshd.templates import Template, build_command
 
-BUILDER = "1"
+BUILDER = "2"
 """Changes whenever the builder's result for the same packages does."""
 
 ALWAYS = (
