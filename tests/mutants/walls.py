@@ -10,6 +10,7 @@ _TAR = "sdk/sandmesh/shared/tar.py"
 
 _FUZZ = "tests/fuzz/test_parsers.py::test_an_input_that_once_broke_a_parser_breaks_it_no_more"
 _WALLS = "tests/unit/agent/test_confinement.py"
+_CELLS = "tests/mesh/doors/e2b/test_e2b_interpreter.py"
 _FILTER = "tests/unit/drivers/test_seccomp.py"
 
 WALLS = (
@@ -26,6 +27,13 @@ WALLS = (
         "                make_read_only(place, _QUIET)",
         "                pass",
         f"{_WALLS}::test_system_settings_are_mounted_read_only",
+    ),
+    Mutant(
+        "nothing is written beside a user's home",
+        _ISOLATION,
+        "    make_read_only(_HOMES, syscalls.MS_NOSUID | syscalls.MS_NODEV)\n",
+        "",
+        f"{_CELLS}::test_cells_commands_and_terminals_begin_in_home_user_by_its_own_path",
     ),
     Mutant(
         "user code has no capabilities",

@@ -61,6 +61,8 @@ async def test_cells_commands_and_terminals_begin_in_home_user_by_its_own_path(
         assert [one["text"] for one in await shown(world, headers, code, language=language)] == [HOME], code
     for code, language in (("%cd /tmp\n%cd", "python"), ("!pwd", "python"), ("cd /tmp; cd; pwd -P", "bash")):
         assert (await shown(world, headers, code, language=language))[-1]["text"].endswith(f"{HOME}\n"), code
+    (refused,) = await shown(world, headers, "open('/home/beside', 'w')")
+    assert (refused["type"], "Read-only file system" in refused["value"]) == ("error", True), refused
     written = "open('kept.txt', 'w').write('by its name'); open('/workspace/kept.txt').read()"
     assert [one["text"] for one in await shown(world, headers, written)] == ["by its name"]
 
