@@ -39,9 +39,11 @@ with FilesystemSandbox(**mesh) as box:
     box.create_directory("folder")
     box.write_file("folder/one", "1")
     box.write_file("two", "2")
+    assert (box.fs.read("folder/one"), box.fs.read("two")) == ("1", "2")
     assert "two" in text_of(box.list_directory("."))
     assert "folder" in text_of(box.directory_tree("."))
     box.move_file("two", "folder/two")
+    assert not box.fs.exists("two")
     assert "2" in text_of(box.read_multiple_files(["folder/one", "folder/two"]))
     assert "size" in text_of(box.get_file_info("folder/two"))
     assert "/workspace" in text_of(box.list_allowed_directories())
@@ -79,6 +81,8 @@ async def use_async() -> None:
         assert await files.exists_async("made/a")
         assert [one["name"] for one in await files.list_async("made")] == ["a"]
         await files.move_async("made/a", "c")
+        assert not await files.exists_async("made/a")
+        assert await files.read_async("c") == "b"
         await files.remove_async("c")
         assert not await files.exists_async("c")
     manager = SandboxManager(**mesh)
@@ -97,6 +101,8 @@ async def use_async() -> None:
     created = await manager.create_async("base")
     assert await manager.get_status_async(created) == "running"
     await manager.cleanup_async()
+    assert "404" in str(await manager.get_info_async(created))
+    assert await manager.list_session_keys_async() == []
     service = SandboxService(**mesh)
     await service.start()
     assert await service.health()

@@ -34,6 +34,8 @@ with BaseSandbox(**mesh) as box:
     assert not box.fs.mkdir("made")
     assert box.fs.move("a", "made/a")["path"] == "/workspace/made/a"
     assert not box.fs.exists("a")
+    assert box.fs.exists("made/a")
+    assert box.fs.read("made/a") == "1"
     box.fs.remove("made")
     assert not box.fs.exists("made/a")
 
@@ -53,7 +55,9 @@ async def use_async() -> None:
         assert result["content"][0]["text"] == "1\n"
         await box.fs.write_async("a", b"2")
         assert await box.fs.read_async("a") == "2"
-        assert await box.fs.write_many_async([{"path": "b", "data": "3"}])
+        written = await box.fs.write_many_async([{"path": "b", "data": "3"}])
+        assert [one["path"] for one in written] == ["/workspace/b"]
+        assert await box.fs.read_async("b") == "3"
 
 
 asyncio.run(use_async())

@@ -27,6 +27,7 @@ with Sandbox.create(timeout=120) as sandbox:
     assert sandbox.run_code("import os; os.getcwd()", context=context).text == "/tmp"
     assert context.id in {one.id for one in sandbox.list_code_contexts()}
     sandbox.remove_code_context(context)
+    assert context.id not in {one.id for one in sandbox.list_code_contexts()}
     assert sandbox.run_code("echo $GREETING", language="bash", envs={"GREETING": "hello"}).logs.stdout == ["hello\n"]
     if "WITHOUT_NODE" not in os.environ:
         assert sandbox.run_code("const a = await Promise.resolve(41); a + 1", language="js").text == "42"

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 from e2b import Sandbox, Secret, Template
 from e2b.sandbox.commands.command_handle import PtySize
@@ -11,8 +12,10 @@ from e2b_code_interpreter import Sandbox as Interpreter
 HOME = "/home/user"
 sandbox = Sandbox.create(timeout=300)
 assert sandbox.get_host(8000).startswith("8000-")
-assert "signature" in sandbox.download_url("note", use_signature_expiration=60)
 assert "signature" in sandbox.upload_url("note", use_signature_expiration=60)
+sandbox.files.write("note", "by its address")
+with urlopen(sandbox.download_url("note", use_signature_expiration=60), timeout=30) as note:  # noqa: S310 - a mesh
+    assert note.read() == b"by its address"
 
 # Changes of a directory.
 sandbox.files.make_dir("watched")
@@ -60,16 +63,23 @@ sandbox.git.add("clone")
 sandbox.git.commit("clone", "Begin")
 branch = sandbox.git.status("clone").current_branch or "main"
 sandbox.git.push("clone", remote="origin", branch=branch)
+assert sandbox.commands.run("git -C origin.git log --format=%an:%s").stdout == "Ada:Begin\n"
 sandbox.git.create_branch("clone", "more")
 sandbox.git.checkout_branch("clone", branch)
 sandbox.git.delete_branch("clone", "more", force=True)
+sandbox.commands.run(
+    "git clone -q origin.git other && cd other && touch new && git add new && git commit -qm More && git push -q"
+)
 sandbox.git.pull("clone", remote="origin", branch=branch)
+assert sandbox.files.exists("clone/new")
 sandbox.git.remote_add("clone", "other", "https://example.org/other.git")
 assert sandbox.git.remote_get("clone", "other") == "https://example.org/other.git"
 sandbox.files.write("clone/note", "second")
 sandbox.git.restore("clone", ["note"])
 assert sandbox.files.read("clone/note") == "first"
+sandbox.files.write("clone/note", "third")
 sandbox.git.reset("clone", mode="hard")
+assert sandbox.files.read("clone/note") == "first"
 sandbox.git.dangerously_authenticate("ada", "not-a-password", host="example.org")
 assert list(sandbox.git.branches("clone").branches) == [branch]
 
@@ -80,12 +90,18 @@ assert Template.to_json(template)
 begun = Template.build_in_background(template, "trial-rest")
 while Template.get_build_status(begun).status.value not in ("ready", "error"):
     time.sleep(0.1)
+assert Template.get_build_status(begun).status.value == "ready"
 assert Template.alias_exists("trial-rest")
+assert not Template.alias_exists("trial-nothing")
 
 # Pauses by their older name, a restarted context, and what a mesh does not offer: 501.
 sandbox.beta_pause()
 assert sandbox.connect().is_running()
 assert Sandbox.list_snapshots(sandbox_id=sandbox.sandbox_id).next_items() == []
+snapshot = sandbox.create_snapshot()
+listed = Sandbox.list_snapshots(sandbox_id=sandbox.sandbox_id).next_items()
+assert [one.snapshot_id for one in listed] == [snapshot.snapshot_id]
+assert Sandbox.delete_snapshot(snapshot.snapshot_id)
 assert sandbox.kill()
 interpreter = Interpreter.create(timeout=120)
 context = interpreter.create_code_context()

@@ -48,6 +48,7 @@ sandbox.git.init("repository")
 sandbox.git.configure_user("Ada", "ada@example.org", scope="local", path="repository")
 sandbox.files.write("repository/note", "hello")
 sandbox.git.add("repository")
+assert [one.name for one in sandbox.git.status("repository").file_status] == ["note"]
 sandbox.git.commit("repository", "Begin")
 sandbox.git.create_branch("repository", "more")
 assert sandbox.git.branches("repository").current_branch == "more"
@@ -55,7 +56,9 @@ assert not sandbox.git.status("repository").file_status
 
 # What it uses, lists, time limits, a second client, snapshots.
 assert sandbox.get_metrics()[0].mem_used > 0
+end = sandbox.get_info().end_at
 sandbox.set_timeout(300)
+assert sandbox.get_info().end_at > end
 found = Sandbox.list(query=SandboxQuery(metadata={"task": "a trial & more"})).next_items()
 assert [one.sandbox_id for one in found] == [sandbox.sandbox_id]
 assert Sandbox.connect(sandbox.sandbox_id).commands.run("cat a").stdout == "1"
