@@ -164,7 +164,7 @@ async def _prepare(driver: Driver, book: TemplateCatalog, progress: Progress) ->
     info = await driver.get_info(driver_pb2.GetInfoRequest())
     for template in info.templates:
         if not template.prepared and not book[template.name].on_demand:
-            request = driver_pb2.PrepareTemplateRequest(template=template.name)
+            request = driver_pb2.PrepareTemplateRequest(template=template.name, ahead=True)
             try:
                 async for step in driver.prepare_template(request):
                     progress(step.message, step.fraction)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
@@ -74,7 +75,9 @@ async def open_driver(
     builder = EnvironmentBuilder(settings, view)
     systems = Systems(settings, view.interpreter, view.system)
     known = load_templates() if templates is None else templates
-    builds = TemplateBuilds(settings.paths, known, builder, agent, systems)
+    # In a program's own mesh nobody else would run the command.
+    make_system = partial(build_system, settings) if settings.ends_with_driver else None
+    builds = TemplateBuilds(settings.paths, known, builder, agent, systems, make_system)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))
     zygotes = Zygotes(settings, BwrapLauncher(settings, view, filters.agent))
     zygote_starter = ZygoteStarter(settings, zygotes, groups, leases)

@@ -95,7 +95,7 @@ class BubblewrapDriver(ProcessDriver):
         template = self._builds.template(request.template)
         if not template.image_is_shipped:
             await self._images.check_here(template.image, template)
-        async with aclosing(self._builds.prepare(template)) as steps:
+        async with aclosing(self._builds.prepare(template, ahead=request.ahead)) as steps:
             async for step in steps:
                 yield pb.PrepareTemplateResponse(message=step.message, fraction=step.fraction)
         self._prewarm()

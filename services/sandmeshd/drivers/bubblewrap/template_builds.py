@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -25,9 +26,12 @@ from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, build_command
 
+SystemBuild: TypeAlias = Callable[[Template], AsyncGenerator[BuildStep]]
+"""Builds a template's system unless its packages are there."""
+
 
 class TemplateBuilds:
-    """The templates of a driver and what was built for them."""
+    """The templates of a driver and what was built for them; without `make_system` only a command builds systems."""
 
     def __init__(
         self,
@@ -36,12 +40,14 @@ class TemplateBuilds:
         builder: EnvironmentBuilder,
         agent: AgentTree,
         systems: Systems,
+        make_system: SystemBuild | None = None,
     ) -> None:
         self._paths = paths
         self._templates = templates
         self._builder = builder
         self._agent = agent
         self._systems = systems
+        self._make_system = make_system
         self._seeds: dict[Path, tuple[str, ...]] = {}
         self._environments: dict[str, Path] = {}
         self._infos: dict[tuple[str, bool], pb.TemplateInfo] = {}
@@ -85,16 +91,20 @@ class TemplateBuilds:
         usual = [one for one in self._templates.values() if not one.system and not one.on_demand]
         return [one for one in usual if one.image_is_shipped and self.is_prepared(one)]
 
-    async def prepare(self, template: Template) -> AsyncGenerator[BuildStep]:
-        """Build what does not exist yet, yielding the progress.
+    async def prepare(self, template: Template, *, ahead: bool = False) -> AsyncGenerator[BuildStep]:
+        """Build what does not exist yet, yielding the progress; `ahead` of any sandbox no system is built.
 
         Raises:
             TemplateBuildFailed: A package could not be installed.
             RuntimeUnavailable: The mesh's own Python lacks what builds are made with, or the disk is full.
             CapabilityMissing: It has an image, or a setting that this driver does not support, or its Debian packages
-                are not there: they are downloaded only by `sandmesh build`.
+                are not there, and the mesh is not a program's own: `sandmesh build` downloads them.
         """
         check_template(template)
+        if self._make_system is not None and template.system and not ahead:
+            async with aclosing(self._make_system(template)) as steps:
+                async for step in steps:
+                    yield step
         self._systems.binds(template)
         with full_disk_explained(self._builder.path(template.python).parent):
             if not self._agent.prepared:

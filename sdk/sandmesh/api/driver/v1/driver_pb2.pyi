@@ -353,16 +353,20 @@ class PrepareTemplateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEMPLATE_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
     template: _builtins.str
     """The template."""
+    ahead: _builtins.bool
+    """Whether no sandbox waits for it. A driver MAY then refuse with CAPABILITY_MISSING what it would download for one."""
     def __init__(
         self,
         *,
         template: _builtins.str = ...,
+        ahead: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["template", b"template"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "template", b"template"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
