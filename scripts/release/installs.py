@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.release.artefacts import tool
+from scripts.release.pythons import for_everyone
 
 _DRIVER: Final = "from sandmeshd.drivers.api.registry import find_driver; find_driver('{}')"
 _FIRST_RESULT: Final = """from sandmesh import BaseSandbox
@@ -87,10 +88,11 @@ def extras_of(wheel: Path) -> list[str]:
 
 def install_all(wheel: Path, pythons: Mapping[str, Path], extras: Sequence[str]) -> Iterator[Installed]:
     """Install each extra on each Python, and yield how that went."""
-    for version, python in pythons.items():
-        for extra in extras:
-            if tuple(map(int, version.split(".")[:2])) >= NEWER.get(extra, (3, 0)):
-                yield install(wheel, python, version, extra)
+    for version, found in pythons.items():
+        with for_everyone(found) as python:
+            for extra in extras:
+                if tuple(map(int, version.split(".")[:2])) >= NEWER.get(extra, (3, 0)):
+                    yield install(wheel, python, version, extra)
 
 
 def install(wheel: Path, python: Path, version: str, extra: str) -> Installed:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +26,19 @@ def find_pythons() -> dict[str, Path]:
         if version and version[:2] >= OLDEST:
             found.setdefault((version[0], version[1]), (".".join(map(str, version)), path))
     return {name: path for _, (name, path) in sorted(found.items())}
+
+
+@contextmanager
+def for_everyone(python: Path) -> Generator[Path]:
+    """Yield an interpreter that sandboxes' uid can read: itself, or a copy of its installation below /var/tmp."""
+    home = python.resolve().parents[1]
+    if all(folder.stat().st_mode & 0o001 for folder in home.parents):
+        yield python
+        return
+    with tempfile.TemporaryDirectory(prefix="sandmesh-python-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        shutil.copytree(home, Path(folder) / home.name, symlinks=True)
+        yield Path(folder) / home.name / "bin" / python.name
 
 
 def _candidates() -> Iterator[Path]:
