@@ -17,7 +17,7 @@ from typing import Final
 
 from scripts.release.artefacts import Differs, build_twice, commit_time, hashes
 from scripts.release.bill import write_bill
-from scripts.release.installs import extras_of, install_all, table
+from scripts.release.installs import Installed, extras_of, install_all, table
 from scripts.release.notes import write_notes
 from scripts.release.programs import ProgramFailed, run_first_commands, run_mcp, run_tests
 from scripts.release.pythons import find_pythons
@@ -85,7 +85,7 @@ def check_installs(wheel: Path, out: Path) -> None:
     Raises:
         ValueError: An extra cannot be installed or used.
     """
-    rows = []
+    rows: list[Installed] = []
     for row in install_all(wheel, find_pythons(), extras_of(wheel)):
         rows.append(row)
         print(

@@ -39,7 +39,7 @@ def read_protos() -> FileDescriptorSet:
 def write_reference(folder: Path) -> list[str]:
     """Write a page for each package and an index, and return their names."""
     folder.mkdir(parents=True)
-    names, rows = [], []
+    names, rows = list[str](), list[str]()
     for file in sorted(read_protos().file, key=lambda one: one.package):
         name = file.package.removeprefix("sandmesh.api.").removesuffix(".v1")
         (folder / f"{name}.md").write_text("\n".join(Page(file).lines()) + "\n")

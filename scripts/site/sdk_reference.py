@@ -106,7 +106,7 @@ def left_out() -> set[str]:
 def write_reference(folder: Path) -> None:
     """Write the pages of directives, and their index."""
     folder.mkdir(parents=True)
-    rows = []
+    rows: list[str] = []
     for name, (title, names) in PAGES.items():
         directives = "\n".join(f"::: sandmesh.{one}\n" for one in names if one in sandmesh.__all__)
         (folder / f"{name}.md").write_text(f"# {title}\n\n{directives}")

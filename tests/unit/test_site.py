@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import pytest
 from scripts.site import sdk_reference
@@ -14,19 +14,17 @@ from scripts.site.grpc_reference import read_protos
 from scripts.site.links import dead_links, foreign_origins
 from scripts.site.staging import CONFIGURATION, DOCS, OTHERS, ROOT, adapt, page_name
 
+Navigation: TypeAlias = "str | list[Navigation] | dict[str, Navigation]"
 PAGES = [page_name(path.relative_to(ROOT).as_posix()) for path in DOCS.rglob("*.md")]
 
 
-def targets(entry: Any) -> Iterator[str]:
+def targets(entry: Navigation) -> Iterator[str]:
     """Yield the pages of a part of the navigation."""
     if isinstance(entry, str):
         yield entry
-    elif isinstance(entry, dict):
-        for below in entry.values():
-            yield from targets(below)
-    else:
-        for below in entry:
-            yield from targets(below)
+        return
+    for below in entry.values() if isinstance(entry, dict) else entry:
+        yield from targets(below)
 
 
 def test_the_navigation_has_every_page_once() -> None:
