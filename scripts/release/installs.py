@@ -32,6 +32,7 @@ USES: Final[Mapping[str, str]] = {
     "fc": _DRIVER.format("fc"),
     "agentrun": _DRIVER.format("agentrun"),
     "boxlite": _DRIVER.format("boxlite"),
+    "otel": "import opentelemetry.exporter.otlp.proto.grpc.trace_exporter, sandmeshd.cli.config.trace_sampler",
     "tls": "import trustme, sandmeshd.runtime.certificates",
     "agentscope": "import sandmeshd.cli.agentscope.scripts, sandmesh.compat.agentscope_runtime",
     "all": "; ".join(
