@@ -10,6 +10,7 @@ _REGISTRY = "tests/unit/images/test_registry.py"
 
 _DOCKERFILES = "tests/unit/images/test_dockerfiles.py"
 _BUILDS = "tests/mesh/images/test_builds.py"
+_DESCRIBED = "tests/mesh/images/test_described_images.py"
 
 IMAGES = (
     Mutant(
@@ -25,6 +26,27 @@ IMAGES = (
         "mode = sandbox_pb2.NETWORK_MODE_HOSTS if network else sandbox_pb2.NETWORK_MODE_NONE",
         "mode = sandbox_pb2.NETWORK_MODE_PUBLIC\n    network = (*network, '127.0.0.1')",
         f"{_BUILDS}::test_a_command_reaches_what_is_granted_and_nothing_else",
+    ),
+    Mutant(
+        "users share no result of a command of a build",
+        "services/sandmeshd/images/builds/plans.py",
+        "    if options.owner:\n",
+        "    if not options.owner:\n",
+        f"{_DESCRIBED}::test_users_build_under_names_of_their_own_and_reach_no_file_of_the_host",
+    ),
+    Mutant(
+        "a name for all of a mesh takes an administrator",
+        "services/sandmeshd/images/builds/servicer.py",
+        'if request.name and principal.scope == "user":',
+        "if not principal:",
+        f"{_DESCRIBED}::test_users_build_under_names_of_their_own_and_reach_no_file_of_the_host",
+    ),
+    Mutant(
+        "what a command of a build leaves on disk is bounded",
+        "services/sandmeshd/drivers/bubblewrap/images/step_limits.py",
+        "if await asyncio.to_thread(_size, directory, most) > most:",
+        "if await asyncio.to_thread(_size, directory, most) < 0:",
+        f"{_BUILDS}::test_a_command_is_bounded_in_memory_processes_and_disk",
     ),
     Mutant(
         "what a step has for itself is in no layer",

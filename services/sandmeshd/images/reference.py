@@ -16,11 +16,13 @@ from sandmesh.errors import InvalidArgument
 DOCKER_HUB: Final = "docker.io"
 TRANSPORTS: Final = ("oci", "oci-archive", "docker-archive", "tar")
 """What names something of this machine: an OCI layout, one in a tar, what `docker save` wrote, a root's tar."""
-STEPS: Final = "build.sandmesh.invalid/step"
-"""What the names of images begin with that builds keep of their steps: no registry can have it (RFC 6761)."""
-BUILT: Final = "build.sandmesh.invalid/image"
+BUILDS: Final = "build.sandmesh.invalid"
+"""Where names of images are that builds make by themselves: no registry can have it (RFC 6761)."""
+STEPS: Final = f"{BUILDS}/step"
+"""What the names of images begin with that builds keep of their steps."""
+BUILT: Final = f"{BUILDS}/image"
 """As STEPS, of images that users built without a name for all."""
-PRIVATE: Final = "build.sandmesh.invalid/base"
+PRIVATE: Final = f"{BUILDS}/base"
 """As STEPS, of images that were pulled with a user's own credentials: who does not have those cannot know the rest."""
 
 _LONGEST: Final = 1024

@@ -59,6 +59,15 @@ class ImageSettings(Settings):
     image_build_seconds: float = Field(default=3600, gt=0)
     """The most seconds that a build for a client may take."""
 
+    image_build_memory: int | None = Field(default=None, ge=1 << 24)
+    """The bytes of memory of each step of a build; unset: 4 GiB where control groups can limit it."""
+
+    image_build_certificates: Path | None = None
+    """A file of certificates (PEM) that commands of builds trust where they have a network; unset: their image's."""
+
+    image_build_processes: int | None = Field(default=None, ge=16)
+    """The most processes of each step of a build; unset: 4096 where control groups can limit it."""
+
     image_context_bytes: int = Field(default=4 << 30, ge=1 << 10)
     """The most bytes that a client may upload for a build; all uploads together have at most four times that."""
 

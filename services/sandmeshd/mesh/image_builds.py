@@ -94,7 +94,8 @@ async def _build_request(
             private=bool(request.credentials),
             check_pull=partial(check_pull, own),
         )
-        chosen = _with_credentials(settings, request.credentials, folder / "credentials.json")
+        of_users = settings.model_copy(update={"image_store": store_settings(own)})
+        chosen = _with_credentials(of_users, request.credentials, folder / "credentials.json")
         return await build_image(chosen, request.name, options, report)
 
 

@@ -140,6 +140,10 @@ E2B: Final[Mapping[str, Row]] = {
     "TemplateStep": _control(
         "POST", _BUILD, messages.STEP, lambda one: {"steps": [{"type": "RUN", "args": ["true"], **one}]}
     ),
+    **dict.fromkeys(
+        ("AWSRegistry", "GCPRegistry", "GeneralRegistry"),
+        _control("POST", _BUILD, messages.REGISTRY, lambda one: {"fromImage": "debian", "fromImageRegistry": one}),
+    ),
     "get_templates_template_id_builds_build_id_status": _query(
         "/templates/{template}/builds/{build}/status", messages.BUILD_STATUS
     ),
@@ -255,7 +259,6 @@ ABSENT: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 
 PARTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("SandboxIam", "SandboxIamToken"), "`iam` of NewSandboxV2"),
-    **dict.fromkeys(("AWSRegistry", "GCPRegistry", "GeneralRegistry"), "`fromImageRegistry` of TemplateBuildStartV2"),
     **dict.fromkeys(
         ("SandboxEgressProxyConfigType0", "SandboxEgressProxyTLSConfigType0"), "`egressProxy` of SandboxNetworkConfig"
     ),

@@ -48,6 +48,7 @@ class Bench:
 
     folder: Path
     lines: list[str] = field(default_factory=list[str])
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def images(self) -> Path:
@@ -71,7 +72,7 @@ class Bench:
         wanted = ImageBuildOptions(
             dockerfile=dockerfile.encode(), context=Context(self.context, read_ignore(self.context, None)), **options
         )
-        settings = MeshSettings.model_validate({"image_store": {"images": self.images}})
+        settings = MeshSettings.model_validate({"image_store": {"images": self.images, **self.settings}})
         return await build_image(settings, "mine:1", wanted, Report(self.lines.append, self.lines.append))
 
     @property
@@ -332,6 +333,27 @@ async def test_a_full_disk_fails_a_build_and_leaves_nothing_half(bench: Bench) -
         assert "disk is full" in str(failed.value) or "No space" in failed.value.facts["detail"]
         assert bench.left == []
         await bench.build("FROM BASE\nRUN echo fits > /small")
+
+
+@pytest.mark.needs("root")
+async def test_a_command_is_bounded_in_memory_processes_and_disk(bench: Bench) -> None:
+    bench.settings = {"image_build_memory": 96 << 20, "image_build_processes": 24, "image_bytes": 48 << 20}
+    with pytest.raises(errors.TemplateBuildFailed) as failed:
+        await bench.build("FROM BASE\nRUN busybox dd if=/dev/zero of=/dev/null bs=200M count=1")
+    assert "SANDMESH_IMAGE_BUILD_MEMORY" in failed.value.facts["detail"]
+    many = "for each in $(busybox seq 60); do busybox sleep 60 & done"
+    with pytest.raises(errors.TemplateBuildFailed) as failed:
+        await bench.build(f"FROM BASE\nRUN {many}")
+    assert "fork" in failed.value.facts["detail"]
+    with pytest.raises(errors.TooLarge, match=r"line 2 .*has written more than .* SANDMESH_IMAGE_BYTES"):
+        await bench.build("FROM BASE\nRUN busybox dd if=/dev/zero of=/large bs=1M count=90; busybox sleep 60")
+    assert bench.left == []
+    assert build_groups() == []
+
+
+def build_groups() -> list[Path]:
+    """Return the control groups that builds have left."""
+    return list(Path("/sys/fs/cgroup").rglob("sandmesh-builds-*"))
 
 
 def test_the_commands_of_the_page_work_as_they_stand_there(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
@@ -107,8 +108,11 @@ async def test_users_build_under_names_of_their_own_and_reach_no_file_of_the_hos
         async with MeshAsync(address) as admin:
             tokens = [(await admin.tokens.create(name, user_id=name)).secret for name in ("ada", "bob")]
         image = Image.from_registry("base:1", network="none").run("echo own > /own")
-        names = [(await image.build_async(base_url=address, bearer_token=token)).reference for token in tokens]
-        assert names[0] != names[1]
+        built = [await image.build_async(base_url=address, bearer_token=token) for token in (*tokens, tokens[0])]
+        assert built[0].reference == built[2].reference != built[1].reference
+        assert [one.cached_steps for one in built] == [0, 0, 1], "users share no result of a command"
+        with pytest.raises(errors.InvalidArgument, match="removed since: build it again"):
+            await Image.from_registry("build.sandmesh.invalid/image:1").build_async(base_url=address)
         with pytest.raises(errors.PermissionDenied, match="takes an administrator"):
             await image.build_async("base:1", base_url=address, bearer_token=tokens[0])
         for other in (
@@ -131,21 +135,22 @@ async def test_the_program_of_the_page_works_as_it_stands_there(
     assert "from the page\nhello\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("describe", "message"),
-    [
-        (lambda image: image.apt_install(), "packages are texts"),
-        (lambda image: image.env({"A B": "x"}), "is not the name of a variable"),
-        (lambda image: image.env(A="two\nlines"), "one line"),
-        (lambda image: image.add_dir("/nowhere/at/all", "/x"), "is not a directory"),
-        (lambda image: image.add_file("/nowhere/at/all", "/x"), "is not a file"),
-        (lambda image: image.add_file("/etc/hostname", ""), "a path in the image"),
-        (lambda image: Image.from_registry("a b"), "is not the name of an image"),
-        (lambda image: Image.from_dockerfile("/nowhere/Dockerfile"), "cannot be read"),
-    ],
+WRONG: tuple[tuple[Callable[[Image], object], str], ...] = (
+    (lambda image: image.apt_install(), "packages are texts"),
+    (lambda image: image.env({"A B": "x"}), "is not the name of a variable"),
+    (lambda image: image.env(A="two\nlines"), "one line"),
+    (lambda image: image.add_dir("/nowhere/at/all", "/x"), "is not a directory"),
+    (lambda image: image.add_file("/nowhere/at/all", "/x"), "is not a file"),
+    (lambda image: image.add_file("/etc/hostname", ""), "a path in the image"),
+    (lambda image: Image.from_registry("a b"), "is not the name of an image"),
+    (lambda image: Image.from_dockerfile("/nowhere/Dockerfile"), "cannot be read"),
 )
-def test_wrong_descriptions_are_refused_where_they_are_written(describe: object, message: str) -> None:
-    assert callable(describe)
+
+
+@pytest.mark.parametrize(("describe", "message"), WRONG)
+def test_wrong_descriptions_are_refused_where_they_are_written(
+    describe: Callable[[Image], object], message: str
+) -> None:
     with pytest.raises(errors.InvalidArgument, match=message):
         describe(Image.from_registry("debian:12"))
 

@@ -186,6 +186,18 @@ class Image:
             raise InvalidArgument(f"{path} is not a file", {"field": "local"})
         return self._copy(path, remote, DockerIgnore(), owner)
 
+    def with_file(self, local: str | Path) -> tuple[Image, str]:
+        """Have a file of this machine among the files of the build; return its name there, for mounts and COPY.
+
+        Raises:
+            InvalidArgument: It is not a file.
+        """
+        path = Path(local)
+        if not path.is_file():
+            raise InvalidArgument(f"{path} is not a file", {"field": "local"})
+        place = f"{_FILES}/{len(self.sources)}/file"
+        return replace(self, sources=(*self.sources, ContextSource(path.absolute(), place))), place
+
     def instruction(self, *lines: str) -> Image:
         """Add instructions as a Dockerfile has them, like "LABEL made=here"; further stages are possible, too."""
         return self._add(*_words("lines", lines))

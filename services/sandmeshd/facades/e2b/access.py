@@ -45,7 +45,7 @@ class Access:
             ApiError: It does not show the token of a secured sandbox, or names a user that there is none of.
         """
         self.check_token(guest, request)
-        check_user(_user(request))
+        check_user(requested_user(request), any_user=guest.rooted)
 
     def check_token(self, guest: Guest, request: web.Request) -> None:
         """Check the token of a secured sandbox.
@@ -134,7 +134,7 @@ def _signature(request: web.Request, token: str) -> str:
     return file_signature(query.get("path", ""), operation, query.get("username", ""), token, expires)
 
 
-def _user(request: web.Request) -> str:
+def requested_user(request: web.Request) -> str:
     """Return whom a request is to be done as: its query says it, or the name before the colon of its Basic header."""
     kind, _, credentials = request.headers.get("Authorization", "").partition(" ")
     named = request.query.get("username", "")

@@ -12,14 +12,16 @@ from sandmeshd.facades.e2b.door import E2bDoor
 
 
 @asynccontextmanager
-async def open_door(mesh: MeshAddress, secret: str, domain: str | None, folder: Path) -> AsyncGenerator[E2bDoor]:
+async def open_door(
+    mesh: MeshAddress, secret: str, domain: str | None, folder: Path, base_image: str = ""
+) -> AsyncGenerator[E2bDoor]:
     """Serve E2B's clients for a mesh until the block ends.
 
     `secret` makes the tokens of sandboxes, `domain` is what the names of their ports end in, `folder` keeps the names
     of what clients build.
     """
     clients = MeshClients(mesh)
-    door = E2bDoor(clients, secret, domain, folder)
+    door = E2bDoor(clients, secret, domain, folder, base_image)
     try:
         yield door
     finally:

@@ -58,7 +58,7 @@ class DoorTarget:
 class E2bDoor:
     """Answers E2B's clients."""
 
-    def __init__(self, clients: MeshClients, secret: str, domain: str | None, folder: Path) -> None:
+    def __init__(self, clients: MeshClients, secret: str, domain: str | None, folder: Path, base_image: str) -> None:
         self.host: str | None = None
         """What clients are told of the domain: with its port."""
         self._clients = clients
@@ -71,7 +71,7 @@ class E2bDoor:
         self._messages = Shares("bytes of E2B's messages", MOST_BYTES)
         self._suffix = f".{domain}" if domain else None
         catalog = Catalog(folder / "templates.json")
-        builder = Builder(clients, catalog, folder / "uploads")
+        builder = Builder(clients, catalog, folder / "uploads", base_image)
         self._parts = ControlParts(clients, catalog, builder, Shelf(clients), SandboxMeter(clients), secret)
 
     def add(self, application: web.Application) -> None:

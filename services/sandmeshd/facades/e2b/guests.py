@@ -32,6 +32,9 @@ MOST: Final = 2_000
 _LINKED: Final = frozenset({"bubblewrap"})
 """Drivers in whose sandboxes /home/user always leads to the workspace; elsewhere that is up to the image."""
 
+USER: Final = "user"
+"""The default user."""
+
 PAUSED: Final = "PAUSED"
 WOKEN_SECONDS: Final = 300
 """How long a sandbox runs that was woken by a request."""
@@ -49,6 +52,9 @@ class Guest:
     sandbox_id: str
     home: str
     """Where programs inside find what clients know as /home/user."""
+
+    rooted: bool = False
+    """Whether it has root inside, so that what is asked for can be done as anybody."""
 
     owner: str = ""
     """Whom the bytes of its requests count for."""
@@ -79,6 +85,17 @@ class Guest:
     def public_id(self) -> str:
         """Its id as clients know it."""
         return public_id(self.sandbox_id)
+
+    def user(self, named: str) -> str:
+        """Return the user that something is done as, by the name in a request, which may be empty."""
+        return (named or self.marks.user or USER) if self.rooted else USER
+
+    def command_as(self, named: str, command: list[str]) -> list[str]:
+        """Return what starts a command as somebody; the mesh itself starts it as root where there is root inside."""
+        user = self.user(named)
+        if not self.rooted or user == "root":
+            return command
+        return ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--", *command]
 
     async def close(self) -> None:
         """Follow nothing of it any more; it stays as it is."""
@@ -203,7 +220,8 @@ class Guests:
         if marks is None:
             raise SandboxGone(public_id(sandbox_id))
         home = await find_home(box, info)
-        guest = self._guests[sandbox_id] = Guest(box, marks, sandbox_id, home, owner_of_user(info.user_id))
+        guest = Guest(box, marks, sandbox_id, home, has_root(info), owner_of_user(info.user_id))
+        self._guests[sandbox_id] = guest
         await self._forget_some()
         return guest
 
@@ -214,6 +232,11 @@ class Guests:
                 self._guests.move_to_end(oldest)
                 return
             await self.forget(oldest)
+
+
+def has_root(info: SandboxInfo) -> bool:
+    """Return whether a sandbox has root inside, in an image."""
+    return info.enforced.get("root", "").startswith("root inside")
 
 
 async def find_home(box: SandboxAsync, info: SandboxInfo) -> str:

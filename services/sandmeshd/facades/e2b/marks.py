@@ -49,6 +49,9 @@ class Marks:
     workdir: str = ""
     """Where its commands run that name no directory; empty is its home."""
 
+    user: str = ""
+    """The user of commands that name none; empty is `user`."""
+
     def lease(self, seconds: float) -> float:
         """Return the seconds for which the mesh is to lease a sandbox whose client asks for so many."""
         return seconds + KEPT_SECONDS if self.auto_pause else seconds

@@ -140,12 +140,24 @@ BUILD_REQUEST: Final = Message(
     {"name": str, "alias": str, "tags": list, "cpuCount": int, "memoryMB": int},
     {"minFreeDiskMb": "disks that grow", "teamID": _TEAMS},
 )
+_CLOUD: Final = "logins of clouds' registries: use a user and a password"
+REGISTRY: Final = Message(
+    {"type": str, "username": str, "password": str},
+    dict.fromkeys(("awsAccessKeyId", "awsSecretAccessKey", "awsRegion", "serviceAccountJson"), _CLOUD),
+)
 _CACHE: Final = "no step is cached: each build runs all of them"
 STEP: Final = Message({"type": str, "args": list, "filesHash": str}, idle={"force": _CACHE})
 BUILD: Final = Message(
-    {"fromImage": str, "fromTemplate": str, "steps": list, "startCmd": str, "readyCmd": str},
-    {"fromImageRegistry": "images of other registries: start from a template"},
-    {"force": _CACHE},
+    {
+        "fromImage": str,
+        "fromImageRegistry": dict,
+        "fromTemplate": str,
+        "steps": list,
+        "startCmd": str,
+        "readyCmd": str,
+    },
+    idle={"force": _CACHE},
+    inner={"fromImageRegistry": REGISTRY},
 )
 BUILD_STATUS: Final = Message({"logsOffset": int, "limit": int}, {"level": "a build's log by level"})
 TEMPLATES: Final = Message({"nextToken": int, "limit": int}, {"teamID": _TEAMS})

@@ -24,6 +24,9 @@ class E2bSettings(DoorSettings):
     listen: tuple[ListenAddress, ...] = Field(default=("127.0.0.1:0",), validation_alias="SANDMESH_E2B_LISTEN")
     """Addresses for HTTPS where there is a domain, as host:port, loopback only; port 0 takes a free one."""
 
+    base_image: str = Field(default="", validation_alias="SANDMESH_E2B_BASE_IMAGE")
+    """The image of templates that clients build from E2B's base, as debian:12; empty: the mesh's own `base`."""
+
     @field_validator("domain")
     @classmethod
     def _check_open(cls, domain: str | None, info: ValidationInfo) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sandmesh.errors import InvalidArgument, SandmeshError, TemplateBuildFailed
+from sandmesh.errors import InvalidArgument, SandmeshError, TemplateBuildFailed, TooLarge
 from sandmeshd.images.builds.context import Context
 from sandmeshd.images.builds.folders import build_folder, cache_folder
 from sandmeshd.images.builds.layer_file import LayerFile
@@ -269,6 +269,8 @@ class _Build:
                 outcome = await self._builder.runner.run(step, place, layer, tail.add)
             except InvalidArgument as error:
                 raise one.refuse(error.message) from None
+            except TooLarge as error:
+                raise TooLarge(one.refuse(error.message).message, error.facts) from None
             tail.end()
             if outcome.code:
                 raise _failed(one, outcome, tail)

@@ -78,7 +78,10 @@ class _Run:
 
     def _add_cache(self, mount: BuildMount) -> None:
         source = f"{_PLACE}/caches/{len(self.caches)}"
-        self.caches.append((mount.text("id", mount.text("target")), mount.text("sharing") == "locked"))
+        name = mount.text("id", mount.text("target"))
+        # What one user's commands leave there, another's must not find.
+        own = f"{self.options.owner}\0{name}" if self.options.owner else name
+        self.caches.append((own, mount.text("sharing") == "locked"))
         values = {"source": source, "target": mount.text("target"), "writable": True}
         self.mounts.append({"kind": "cache", **values, **mount.owned})
 
@@ -141,7 +144,10 @@ async def plan_run(
         "directory": state.directory,
         "user": state.user,
     }
-    identity = {"run": command, "mounts": texts, "network": network, "known": run.known}
+    identity: dict[str, Any] = {"run": command, "mounts": texts, "network": network, "known": run.known}
+    if options.owner:
+        # What a command does depends on secrets and on what its network answers: users share no result of one.
+        identity["owner"] = options.owner
     return Plan(
         identity={**identity, "files": files.digest if files else ""},
         command={**command, "mounts": run.mounts, "environment": {**state.environment, **run.environment}},

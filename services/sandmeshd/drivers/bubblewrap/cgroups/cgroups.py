@@ -15,7 +15,7 @@ import hashlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,9 +104,9 @@ class Group:
     folders: Mapping[str, Path]
     hierarchy: Hierarchy
 
-    def join_command(self) -> list[str]:
-        """Return the start of a command line that runs the rest in the group."""
-        return [*JOIN, *(str(path / AGENT / "cgroup.procs") for path in self._distinct()), "--"]
+    def join_command(self, inner: str = AGENT) -> list[str]:
+        """Return the start of a command line that runs the rest in the group, beside the agent or in the limits."""
+        return [*JOIN, *(str(path / inner / "cgroup.procs") for path in self._distinct()), "--"]
 
     def join(self, pid: int, inner: str = AGENT) -> None:
         """Move a process into the group, beside the agent or into the limits; what it forks from now on follows.
@@ -214,6 +214,13 @@ class Groups:
             for path in base.glob(f"{self._prefix}*"):
                 if path not in kept:
                     log.info("a group without its sandbox is removed", group=str(path))
+                    await _clear(path)
+
+    async def sweep_where(self, is_left: Callable[[str], bool]) -> None:
+        """Remove this mesh's groups of whose id `is_left` holds, and kill what still runs in them."""
+        for base in dict.fromkeys(self._bases.values()):
+            for path in base.glob(f"{self._prefix}*"):
+                if is_left(path.name.removeprefix(self._prefix)):
                     await _clear(path)
 
 

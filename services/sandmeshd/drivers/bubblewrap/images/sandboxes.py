@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing
@@ -16,6 +16,7 @@ from sandmeshd.drivers.bubblewrap.images.source import ImageSource
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.node.images.policy import check_images_allowed, check_root_allowed, tier_of
+from sandmeshd.drivers.node.mounts.user_view import USER_PLACES
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
 from sandmeshd.images.image import PulledImage
@@ -113,7 +114,9 @@ class ImageSandboxes:
 
     async def start(self, plan: Plan, root: ImageRoot) -> int | None:
         """Start a sandbox and return when its agent listens: see `StartMode`."""
-        whole = {one.name: getattr(plan, one.name) for one in fields(plan)}
+        data = tuple(pair for pair in plan.mounts.data if pair[1] not in USER_PLACES)
+        own = replace(plan, mounts=replace(plan.mounts, data=data))
+        whole = {one.name: getattr(own, one.name) for one in fields(own)}
         return await self._modes.start(ImagePlan(**whole, root=root))
 
     def release(self, folder: Folder) -> None:

@@ -7,11 +7,11 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from sandmesh.errors import PermissionDenied
+from sandmesh.errors import InvalidArgument, PermissionDenied
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.images.policy import check_pull_allowed, store_settings
 from sandmeshd.images.image import PulledImage
-from sandmeshd.images.reference import parse_reference
+from sandmeshd.images.reference import BUILDS, Reference, parse_reference
 from sandmeshd.images.store import ImageStore
 
 
@@ -20,8 +20,12 @@ def check_pull(settings: BubblewrapSettings, reference: str) -> None:
 
     Raises:
         PermissionDenied: It names a file of the host's in a mesh of several users, or only pulled ones are allowed.
+        InvalidArgument: It was built, and is not here any more.
     """
-    check_pull_allowed(settings, parse_reference(reference), f"sandmesh image pull {reference}")
+    parsed = parse_reference(reference)
+    if isinstance(parsed, Reference) and parsed.registry == BUILDS:
+        raise InvalidArgument(f"the image {reference} was built here and removed since: build it again")
+    check_pull_allowed(settings, parsed, f"sandmesh image pull {reference}")
 
 
 def check_build(settings: BubblewrapSettings) -> None:

@@ -8,11 +8,11 @@ import os
 import socket
 import sys
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, SandboxStartFailed
@@ -21,6 +21,7 @@ from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange, IdRanges
 from sandmeshd.drivers.bubblewrap.images.plan import CHANGES, ETC
 from sandmeshd.drivers.bubblewrap.images.socket_egress import serving_socket
+from sandmeshd.drivers.bubblewrap.images.step_limits import StepLimits, watch_size
 from sandmeshd.drivers.bubblewrap.images.step_pipes import StepDirectories, StepPipes, open_pipes
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.egress.policy import EgressRefused
@@ -37,6 +38,11 @@ from sandmeshd.runtime.child_process import readable
 _PIECE: Final = 1 << 18
 _OF_HOST: Final = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS")
 """Variables that name a file of this machine, which is not in images."""
+_TRUST_ALSO: Final = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "npm_config_cafile")
+_BUNDLE: Final = "/run/sandmesh/certificates.pem"
+_OUT_OF_MEMORY: Final = (
+    "{} processes were killed since the memory of the step was full: use less, or raise SANDMESH_IMAGE_BUILD_MEMORY"
+)
 
 
 class StepRunner:
@@ -50,6 +56,9 @@ class StepRunner:
         self._agent = agent
         self._python = python
         self._ranges = IdRanges(settings)
+        self._limits = StepLimits(settings)
+        self._certificates = ""
+        """What commands trust in the place of their image's authorities; empty: those."""
 
     async def prepare(self) -> None:
         """Build what steps need of this machine.
@@ -57,8 +66,15 @@ class StepRunner:
         Raises:
             CapabilityMissing: There are no ids for images.
             RuntimeUnavailable: The mesh's interpreter cannot be taken into images.
+            InvalidArgument: The certificates that commands are to trust cannot be read.
         """
         self._ranges.check()
+        file = self._settings.image_store and self._settings.image_store.image_build_certificates
+        if file:
+            try:
+                self._certificates = await asyncio.to_thread(file.read_text)
+            except (OSError, UnicodeDecodeError) as error:
+                raise InvalidArgument(f"SANDMESH_IMAGE_BUILD_CERTIFICATES: {file} cannot be read: {error}") from None
         await self._agent.build()
         await self._python.build()
 
@@ -85,9 +101,24 @@ class StepRunner:
             described = stack.enter_context(memory_file(text.encode("utf-8", "surrogateescape")))
             seccomp = stack.enter_context(memory_file(self._filters.image_agent))
             root = self._root(step, place, ids, pipes, (described, seccomp))
-            async with self._running(root, pipes, (described, seccomp, ids.lock)):
-                answer = await _follow(pipes, *outputs)
-        return StepOutcome(_code(answer, place), [f"{one}" for one in refused])
+            group = await stack.enter_async_context(self._limits.group(folder))
+            async with self._running([*group.join_command], root, pipes, (described, seccomp, ids.lock)):
+                answer = await self._follow(pipes, place, outputs)
+            killed = group.killed
+        hints = [_OUT_OF_MEMORY.format(killed)] if killed else []
+        return StepOutcome(_code(answer, place, hints), [*(f"{one}" for one in refused), *hints])
+
+    async def _follow(self, pipes: StepPipes, place: StepDirectories, outputs: tuple[Sink, Output]) -> dict[str, Any]:
+        """Read what a step writes until it ends, unless what it leaves on disk becomes too large before."""
+        reading = asyncio.create_task(_follow(pipes, *outputs))
+        watching = asyncio.create_task(watch_size(place.disk, self._limits.most_bytes))
+        try:
+            done, _ = await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
+            return await (reading if reading in done else cast("asyncio.Task[dict[str, Any]]", watching))
+        finally:
+            for task in (reading, watching):
+                task.cancel()
+            await asyncio.gather(reading, watching, return_exceptions=True)
 
     def _inside(self, step: ImageStep, grant: sandbox_pb2.NetworkGrant, pipes: StepPipes) -> dict[str, Any]:
         """Return what `sandmeshd.agent.boot.build_step.step` takes."""
@@ -95,7 +126,20 @@ class StepRunner:
         if step.command is not None:
             proxy = egress_variables(grant, self._settings.egress)
             known = {name: value for name, value in proxy.items() if name not in _OF_HOST}
-            command = {**step.command, "environment": {**known, **step.command["environment"]}}
+            mounts = list(step.command["mounts"])
+            if self._certificates and step.network:
+                mounts.append(
+                    {
+                        "kind": "secret",
+                        "target": _BUNDLE,
+                        "value": self._certificates,
+                        "uid": 0,
+                        "gid": 0,
+                        "mode": 0o444,
+                    }
+                )
+                known |= dict.fromkeys((*_OF_HOST, *_TRUST_ALSO), _BUNDLE)
+            command = {**step.command, "environment": {**known, **step.command["environment"]}, "mounts": mounts}
         return {
             "directories": step.directories,
             "copy": step.copy,
@@ -142,12 +186,12 @@ class StepRunner:
 
     @asynccontextmanager
     async def _running(
-        self, root: Mapping[str, object], pipes: StepPipes, files: tuple[int, ...]
+        self, join: list[str], root: Mapping[str, object], pipes: StepPipes, files: tuple[int, ...]
     ) -> AsyncGenerator[None]:
         """Start the sandbox; end it with the block, and wait until nothing of it runs."""
         command = [sys.executable, "-I", "-S", str(self._agent.site), "--image-root", json.dumps(root)]
         passed = tuple(fd for fd in (*pipes.theirs(), *files) if fd >= 0)
-        monitor = launch(command, pipes.log, passed)
+        monitor = launch([*join, *command], pipes.log, passed)
         try:
             pipes.close_theirs()
             yield
@@ -235,7 +279,7 @@ async def _ended(monitor: int) -> None:
     os.close(monitor)
 
 
-def _code(answer: Mapping[str, Any], place: StepDirectories) -> int:
+def _code(answer: Mapping[str, Any], place: StepDirectories, hints: Sequence[str]) -> int:
     """Return a step's exit code.
 
     Raises:
@@ -253,7 +297,7 @@ def _code(answer: Mapping[str, Any], place: StepDirectories) -> int:
             detail = ""
             with suppress(OSError):
                 detail = place.log.read_text(errors="replace")[-4096:]
-            why = str(answer.get("error") or "it ended")
+            why = str(answer.get("error") or next(iter(hints), "it ended"))
             raise SandboxStartFailed(f"a step of a build could not be carried out: {why}", {"detail": detail or why})
 
 

@@ -64,6 +64,10 @@ mkdir -p "$HOME/.mcp-gateway" && printf %s "$GATEWAY_ACCESS_TOKEN" >"$HOME/.mcp-
 """
 
 
+USER_PLACES: Final = ("/etc/passwd", "/etc/group", USER_PROGRAMS)
+"""Where a template's own user is; sandboxes of an image have its users and programs there."""
+
+
 def template_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]:
     """Return what a template's sandboxes see read-only besides the system, with the places inside.
 
@@ -89,7 +93,7 @@ def _user_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]
     folder = paths.cache / "users" / name
     if not folder.exists():
         _write(folder, files)
-    return [(folder / "passwd", "/etc/passwd"), (folder / "group", "/etc/group"), (folder / "bin", USER_PROGRAMS)]
+    return list(zip((folder / "passwd", folder / "group", folder / "bin"), USER_PLACES, strict=True))
 
 
 def _files(user: str) -> dict[str, str]:

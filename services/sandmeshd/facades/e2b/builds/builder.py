@@ -7,7 +7,7 @@ import hashlib
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +20,13 @@ from sandmesh.inputs import Limits, Options
 from sandmesh.mesh import MeshAsync
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.builds.catalog import Catalog, CatalogBuild, CatalogTemplate, Origin
+from sandmeshd.facades.e2b.builds.images import TemplateImage, build, describe
 from sandmeshd.facades.e2b.builds.plan import BuildPlan, Resources
 from sandmeshd.facades.e2b.builds.starts import NotReady, run_start
 from sandmeshd.facades.e2b.builds.steps import StepFailed, Workbench
 from sandmeshd.facades.e2b.builds.uploads import Uploads
 from sandmeshd.facades.e2b.errors import ApiError
-from sandmeshd.facades.e2b.guests import Guest, find_home
+from sandmeshd.facades.e2b.guests import Guest, find_home, has_root
 from sandmeshd.facades.e2b.marks import Marks
 from sandmeshd.tenants.shares import Shares
 
@@ -112,7 +113,9 @@ class Pending:
 class Builder:
     """Runs builds, each in the name of its key."""
 
-    def __init__(self, clients: MeshClients, catalog: Catalog, folder: Path) -> None:
+    def __init__(self, clients: MeshClients, catalog: Catalog, folder: Path, base_image: str = "") -> None:
+        self.base_image = base_image
+        """What templates from E2B's base start from; empty: the mesh's own."""
         self.uploads = Uploads(folder)
         self._clients = clients
         self._catalog = catalog
@@ -207,20 +210,27 @@ class Builder:
         inherited = origin.build
         environment = dict(inherited.environment) if inherited else {}
         options = _options(pending, origin, environment)
+        described: TemplateImage | None = None
+        if plan.pulls:
+            described = await asyncio.to_thread(describe, plan, self.uploads, pending.build_id)
+            options["image"] = (await build(described, self._clients.address, key, pending.note)).reference
         session = await mesh.sessions.connect(f"e2b-build-{pending.build_id}", sandbox_type=origin.template, **options)
         (sandbox_id,) = session.sandboxes.values()
         try:
             info = await mesh.sandboxes.get(sandbox_id)
-            marks = Marks(template=pending.template.template_id, workdir=inherited.workdir if inherited else "")
+            marks = _marks(pending, inherited, described)
             async with SandboxAsync(sandbox_id, base_url=self._clients.address, bearer_token=key) as box:
-                guest = Guest(box, marks, sandbox_id, await find_home(box, info))
+                guest = Guest(box, marks, sandbox_id, await find_home(box, info), has_root(info))
                 bench = Workbench(guest, self.uploads, pending.build_id, pending.note)
-                await _run_steps(bench, pending, plan)
+                if described is not None:
+                    await bench.settle(described.environment)
+                else:
+                    await _run_steps(bench, pending, plan)
                 start = plan.start or (inherited.start if inherited else "")
                 ready = plan.ready or (inherited.ready if inherited and not plan.start else "")
                 if start or ready:
-                    marks = Marks(template=marks.template, workdir=bench.workdir)
-                    await _try_start(Guest(box, marks, sandbox_id, guest.home), bench, pending, (start, ready))
+                    own = replace(guest, marks=replace(marks, workdir=bench.workdir, user=bench.user))
+                    await _try_start(own, bench, pending, (start, ready))
             snapshot = await mesh.snapshots.create(sandbox_id)
         finally:
             with suppress(NotFound):
@@ -231,6 +241,7 @@ class Builder:
             of_template=True,
             environment=environment | bench.environment,
             workdir=bench.workdir,
+            user=bench.user,
             start=start,
             ready=ready,
             cpus=pending.wanted.resources.cpus,
@@ -271,6 +282,13 @@ async def _try_start(guest: Guest, bench: Workbench, pending: Pending, commands:
     start, ready = commands
     pending.note("info", f"start: {start}"[:500])
     await run_start(guest, pending.build_id, start, ready, bench.environment)
+
+
+def _marks(pending: Pending, inherited: CatalogBuild | None, described: TemplateImage | None) -> Marks:
+    """Return what commands of a build have where they name nothing."""
+    found = described or inherited
+    name = pending.template.template_id
+    return Marks(template=name) if found is None else Marks(template=name, workdir=found.workdir, user=found.user)
 
 
 def _options(pending: Pending, origin: Origin, environment: dict[str, str]) -> Options:

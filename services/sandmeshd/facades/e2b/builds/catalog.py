@@ -38,6 +38,7 @@ class CatalogBuild(BaseModel):
 
     environment: dict[str, str] = Field(default_factory=dict[str, str])
     workdir: str = ""
+    user: str = ""
     start: str = ""
     ready: str = ""
     cpus: float | None = None

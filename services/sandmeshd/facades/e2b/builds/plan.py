@@ -11,7 +11,7 @@ from sandmeshd.facades.e2b.messages import STEP
 from sandmeshd.facades.e2b.requests import natural, text
 
 IMAGES: Final = {"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
-"""E2B's own images, which the mesh's templates stand for; it pulls no image for a client."""
+"""E2B's own images, which the mesh's templates stand for."""
 
 MOST_STEPS: Final = 500
 HASH: Final = re.compile(r"[0-9a-f]{8,128}")
@@ -44,6 +44,10 @@ class BuildPlan:
     steps: tuple[PlanStep, ...]
     start: str
     ready: str
+    login: tuple[str, str] | None = None
+    """A user and password for the image's registry."""
+    pulls: bool = False
+    """Whether the image is pulled, since no template stands for it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,8 @@ def read_plan(found: dict[str, Any]) -> BuildPlan:
         raise ApiError(400, f"steps is a list of at most {MOST_STEPS} steps")
     read = tuple(_read_step(number, step) for number, step in enumerate(cast("list[object]", steps), 1))
     base, image = _base(found)
-    return BuildPlan(base, image, read, text(found, "startCmd"), text(found, "readyCmd"))
+    login = _read_login(found.get("fromImageRegistry"))
+    return BuildPlan(base, image, read, text(found, "startCmd"), text(found, "readyCmd"), login)
 
 
 def read_resources(found: dict[str, Any]) -> Resources:
@@ -86,13 +91,21 @@ def _base(found: dict[str, Any]) -> tuple[str, str]:
     return IMAGES.get(name.partition(":")[0], name), image
 
 
+def _read_login(value: object) -> tuple[str, str] | None:
+    """Read the credentials of a registry, which is one with a user and a password."""
+    if not value:
+        return None
+    found = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if text(found, "type") != "registry":
+        raise ApiError(
+            400, "fromImageRegistry.type is registry, with username and password: use a token of the cloud's"
+        )
+    return text(found, "username"), text(found, "password")
+
+
 def no_such_base(plan: BuildPlan) -> ApiError:
-    """Return the answer to who starts from what the mesh does not have."""
-    if not plan.image:
-        return ApiError(404, f"template '{plan.base}' not found")
-    known = ", ".join(IMAGES)
-    why = f"the mesh pulls no images for clients; start from {known}, or from a template by its name"
-    return ApiError(400, f"fromImage {plan.image!r}: {why}")
+    """Return the answer to who starts from a template that the mesh does not have."""
+    return ApiError(404, f"template '{plan.base}' not found")
 
 
 def _read_step(number: int, step: object) -> PlanStep:

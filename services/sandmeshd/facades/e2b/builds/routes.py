@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from sandmeshd.facades.e2b.builds.catalog import (
     Catalog,
     CatalogBuild,
     CatalogTemplate,
+    Origin,
     Owned,
     own_snapshots,
     read_name,
@@ -23,6 +25,7 @@ from sandmeshd.facades.e2b.builds.catalog import (
 from sandmeshd.facades.e2b.builds.plan import no_such_base, read_plan, read_resources
 from sandmeshd.facades.e2b.control.keys import owner
 from sandmeshd.facades.e2b.control.templates import TEMPLATES as NAMES
+from sandmeshd.facades.e2b.control.templates import mesh_template
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.messages import (
     ASSIGN_TAGS,
@@ -89,8 +92,13 @@ class TemplateRoutes:
         plan = read_plan(found)
         async with self._clients.client(key) as mesh:
             origin = await self._catalog.origin(mesh, plan.base)
-            if origin.template not in {one.name for one in await mesh.templates.list()}:
-                raise no_such_base(plan)
+            own = self._builder.base_image if plan.base == "base" and origin.build is None else ""
+            if own:
+                plan = replace(plan, image=own, pulls=True)
+            elif origin.template not in {one.name for one in await mesh.templates.list()}:
+                if not plan.image:
+                    raise no_such_base(plan)
+                plan, origin = replace(plan, pulls=True), Origin(mesh_template("base"))
         self._builder.start(key, pending, plan, origin)
         return web.Response(status=202)
 

@@ -36,7 +36,7 @@ async def run_start(guest: Guest, build_id: str, start: str, ready: str, variabl
     }
     if start:
         arguments = ["/bin/bash", "-c", _ONCE, "bash", build_id, start]
-        started = await guest.box.processes.start(arguments, **options)
+        started = await guest.box.processes.start(guest.command_as("", arguments), **options)
         await started.close_stdin()
         await started.detach()
     if not ready:
@@ -53,6 +53,6 @@ async def run_start(guest: Guest, build_id: str, start: str, ready: str, variabl
 
 async def _succeeds(guest: Guest, command: str, options: ProcessOptions) -> bool:
     arguments = ["/bin/bash", "-l", "-c", command]
-    async with await guest.box.processes.start(arguments, **options) as process:
+    async with await guest.box.processes.start(guest.command_as("", arguments), **options) as process:
         await process.close_stdin()
         return (await process.wait()).exit_code == 0

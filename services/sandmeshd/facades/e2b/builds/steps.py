@@ -47,6 +47,43 @@ with tempfile.TemporaryDirectory() as folder:
 """As Docker's COPY: of a directory its content, a file under its own name where the target is a directory."""
 
 
+COPY: Final = """set -e
+folder=$(mktemp -d)
+files=$1
+[ "$files" != - ] || { files=$folder.tar; cat > "$files"; }
+tar -xf "$files" -C "$folder" --no-same-owner
+cd "$folder"
+IFS=
+count=0
+for path in $2; do count=$((count + 1)); done
+for path in $2; do
+  [ -e "$path" ] || [ -L "$path" ] || { echo "$path is not among the files" >&2; exit 1; }
+  chown -hR "$4" "$path"
+  if [ -d "$path" ] && [ ! -L "$path" ]; then
+    mkdir -p "$3"; cp -a "$path/." "$3"; made=$3
+  else
+    case $3 in */) into=1;; *) into=; [ ! -d "$3" ] && [ $count -lt 2 ] || into=1;; esac
+    made=${3%/}${into:+/${path##*/}}
+    mkdir -p "${made%/*}/"; cp -a "$path" "$made"
+  fi
+  [ -z "$5" ] || chmod "$5" "$made"
+done
+cd /
+rm -rf "$folder" "$folder.tar"
+"""
+"""As Docker's COPY: of a directory its content, a file under its own name where the target is a directory."""
+
+MOVE_HOME: Final = """set -e
+[ -L /home/user ] && exit 0
+cd /home/user
+cp -a . /workspace/
+cd /
+rm -rf /home/user
+ln -s /workspace /home/user
+chown user /workspace"""
+"""Has the files of the home where those of sandboxes are, in the workspace."""
+
+
 class StepFailed(Exception):
     """A step of a build failed; the message is for the one who wrote it."""
 
@@ -57,10 +94,20 @@ class Workbench:
     def __init__(self, guest: Guest, uploads: Uploads, build_id: str, note: Log) -> None:
         self.environment: dict[str, str] = {}
         self.workdir = guest.marks.workdir
+        self.user = guest.marks.user
         self._guest = guest
         self._uploads = uploads
         self._build_id = build_id
         self._log = note
+
+    async def settle(self, environment: dict[str, str]) -> None:
+        """Take over what the steps of an image have set, with its home as the workspace.
+
+        Raises:
+            StepFailed: The home cannot be moved.
+        """
+        self.environment = environment
+        await self._program(["/bin/sh", "-c", MOVE_HOME], user="root")
 
     async def run(self, step: PlanStep) -> None:
         """Run a step.
@@ -71,7 +118,7 @@ class Workbench:
         match step.kind:
             case "RUN":
                 self._check_user(step.argument(1))
-                await self.command(step.argument(0))
+                await self.command(step.argument(0), step.argument(1))
             case "COPY":
                 await self._copy(step)
             case "ENV":
@@ -82,26 +129,41 @@ class Workbench:
                 self.workdir = place
             case _:
                 self._check_user(step.argument(0))
+                self.user = step.argument(0) if self._guest.rooted else ""
 
-    async def command(self, command: str) -> None:
+    async def command(self, command: str, user: str = "") -> None:
         """Run a command to its end.
 
         Raises:
             StepFailed: It ended with another code than 0.
         """
-        await self._program(["/bin/bash", "-l", "-c", command])
+        await self._program(["/bin/bash", "-l", "-c", command], user=user)
 
     async def _copy(self, step: PlanStep) -> None:
         source, target, user, mode = (step.argument(number) for number in range(4))
-        if user.partition(":")[0] not in USERS:
+        if user.partition(":")[0] not in USERS and not self._guest.rooted:
             raise StepFailed(f"COPY: the only user of a sandbox here is 'user', not {user!r}")
         place = self._place(target)
-        if not in_workspace(place):
+        if not in_workspace(place) and not self._guest.rooted:
             raise StepFailed(f"COPY to {target}: only what is below {HOME} is kept in a template here")
         place += "/" if target.endswith("/") else ""
         path = self._uploads.path(self._build_id, step.files_hash)
         if not await asyncio.to_thread(path.is_file):
             raise StepFailed(f"COPY {source}: its files were not uploaded")
+        if self._guest.rooted:
+            words = [
+                "/bin/sh",
+                "-c",
+                COPY,
+                "sh",
+                "-",
+                f"./{source.lstrip('/')}",
+                place,
+                user or self.user or "user",
+                mode,
+            ]
+            await self._program(words, _chunks(path), user="root")
+            return
         arguments = json.dumps([posixpath.normpath(source), place, mode])
         await self._program(["python3", "-I", "-c", _PROGRAM, arguments], _chunks(path))
 
@@ -109,15 +171,19 @@ class Workbench:
         return inside(posixpath.join(self.workdir or HOME, path))
 
     def _check_user(self, name: str) -> None:
+        if self._guest.rooted:
+            return
         if name == "root":
             self._log("warn", "there is no root in sandboxes here: this runs as their only user")
         elif name not in USERS:
             raise StepFailed(f"the only user of a sandbox here is 'user', not {name!r}")
 
-    async def _program(self, arguments: list[str], data: AsyncIterator[bytes] | None = None) -> None:
-        config = ProcessConfig(cmd=arguments[0], envs=self.environment, cwd=self.workdir)
+    async def _program(self, arguments: list[str], data: AsyncIterator[bytes] | None = None, *, user: str = "") -> None:
+        named = user or self.user
+        config = ProcessConfig(cmd=arguments[0], envs=self.environment, cwd=self.workdir, user=named)
         options: ProcessOptions = {"cwd": inside(self.workdir), "env": environment(self._guest, config)}
-        async with await self._guest.box.processes.start(arguments, **options) as process:
+        command = self._guest.command_as(named, arguments)
+        async with await self._guest.box.processes.start(command, **options) as process:
             sending = asyncio.create_task(_send(process, data))
             try:
                 lines = _Lines(self._log)

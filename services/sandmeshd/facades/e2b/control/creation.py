@@ -61,6 +61,7 @@ def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -
         mcp=servers.names,
         memory=memory,
         workdir=origin.build.workdir if origin.build else "",
+        user=origin.build.user if origin.build else "",
     )
     options: Options = {
         "env": variables,

@@ -47,7 +47,10 @@ class SnapshotRoutes:
             snapshot = await mesh.snapshots.create(info.sandbox_id)
             if name:
                 build = CatalogBuild(
-                    build_id=str(uuid.uuid4()), snapshot_id=snapshot.snapshot_id, workdir=marks.workdir
+                    build_id=str(uuid.uuid4()),
+                    snapshot_id=snapshot.snapshot_id,
+                    workdir=marks.workdir,
+                    user=marks.user,
                 )
                 await self._name(mesh, name, tag or DEFAULT_TAG, build)
         names = self._catalog.names_of(snapshot.snapshot_id)

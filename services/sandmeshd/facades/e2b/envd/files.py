@@ -10,7 +10,9 @@ from typing import Any
 
 from aiohttp import BodyPartReader, web
 
+from sandmeshd.facades.e2b.access import requested_user
 from sandmeshd.facades.e2b.envd import disk
+from sandmeshd.facades.e2b.envd.ownership import give
 from sandmeshd.facades.e2b.envd.paths import inside, outside
 from sandmeshd.facades.e2b.envd.watchers import noticed
 from sandmeshd.facades.e2b.errors import ApiError
@@ -47,11 +49,11 @@ async def read_file(guest: Guest, request: web.Request) -> web.StreamResponse:
 async def write_files(guest: Guest, request: web.Request) -> web.Response:
     """Write the files of a form, or one whose bytes are the body."""
     values = _metadata(request)
-    named = request.query.get("path", "")
+    named, user = request.query.get("path", ""), requested_user(request)
     if request.content_type != "multipart/form-data":
         if not named:
             raise ApiError(400, "path says which file the body is")
-        return web.json_response([await _write(guest, named, body(request), values)])
+        return web.json_response([await _write(guest, (named, user), body(request), values)])
     written: list[dict[str, Any]] = []
     try:
         async for part in await request.multipart():
@@ -59,7 +61,7 @@ async def write_files(guest: Guest, request: web.Request) -> web.Response:
                 path = named or _filename(part)
                 if not path:
                     raise ApiError(400, "a part named file has the path as its filename")
-                written.append(await _write(guest, path, _pieces(part), values))
+                written.append(await _write(guest, (path, user), _pieces(part), values))
     except (ValueError, AssertionError) as error:
         raise ApiError(400, f"the form is malformed: {error}") from None
     return web.json_response(written)
@@ -78,13 +80,17 @@ def _metadata(request: web.Request) -> dict[str, str]:
     return found
 
 
-async def _write(guest: Guest, name: str, chunks: AsyncIterable[bytes], metadata: dict[str, str]) -> dict[str, Any]:
-    path = inside(name)
+async def _write(
+    guest: Guest, named: tuple[str, str], chunks: AsyncIterable[bytes], metadata: dict[str, str]
+) -> dict[str, Any]:
+    """Write a file at a path, for a user."""
+    path = inside(named[0])
     try:
         async with noticed(guest, path, written=True):
             await disk.write(guest.box, path, chunks)
     except IsADirectoryError:
         raise ApiError(400, f"path is a directory: {outside(path)}") from None
+    await give(guest, path, named[1])
     await disk.mark(guest.box, path, metadata)
     written: dict[str, Any] = {"path": outside(path), "name": path.rpartition("/")[2], "type": "file"}
     return written | ({"metadata": metadata} if metadata else {})

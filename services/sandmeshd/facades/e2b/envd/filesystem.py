@@ -12,6 +12,7 @@ from aiohttp import web
 
 from sandmeshd.facades.e2b.envd import connect, disk
 from sandmeshd.facades.e2b.envd.entries import entries_of, read_entry
+from sandmeshd.facades.e2b.envd.ownership import give
 from sandmeshd.facades.e2b.envd.paths import HOME, in_workspace, inside
 from sandmeshd.facades.e2b.envd.watchers import ChangeCollector, DirectoryChanges, exists, noticed
 from sandmeshd.facades.e2b.errors import ApiError
@@ -35,6 +36,7 @@ async def make_directory(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
         raise ApiError(409, f"{text(found, 'path')} already exists")
     async with noticed(guest, path):
         await disk.make_directory(guest.box, path)
+        await give(guest, path)
     return {"entry": await read_entry(guest.box, path)}
 
 

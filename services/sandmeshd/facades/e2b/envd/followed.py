@@ -29,6 +29,8 @@ class ProcessConfig:
     envs: dict[str, str] = field(default_factory=dict[str, str])
     cwd: str = ""
     tag: str = ""
+    user: str = ""
+    """The user that it runs as; empty is the default one."""
 
 
 class ProcessSubscriber:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from typing import Final
 
 from sandmeshd.facades.e2b.errors import ApiError
@@ -15,6 +16,7 @@ PRIVATE_HOME: Final = "/home/sandbox"
 USERS: Final = frozenset({"", "user", "root"})
 """What is asked for as root is done as the sandbox's only user."""
 
+_USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _MOVED: Final = {"/etc/mcp-gateway/.token": f"{WORKSPACE}/.mcp-gateway/token"}
 
 
@@ -45,11 +47,13 @@ def in_workspace(path: str) -> bool:
     return path == WORKSPACE or path.startswith(f"{WORKSPACE}/")
 
 
-def check_user(name: str) -> None:
+def check_user(name: str, *, any_user: bool) -> None:
     """Check whom a request is to be done as.
 
     Raises:
-        ApiError: It is not the sandbox's user, who is the only one.
+        ApiError: It is not a name, or not the sandbox's user where that is the only one.
     """
-    if name not in USERS:
+    if any_user and name and not _USER.fullmatch(name):
+        raise ApiError(401, f"{name!r} is not the name of a user")
+    if not any_user and name not in USERS:
         raise ApiError(401, f"user '{name}' cannot be used: a sandbox has one here, who answers to 'user' and 'root'")

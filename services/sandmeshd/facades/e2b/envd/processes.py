@@ -11,11 +11,12 @@ from aiohttp import web
 
 from sandmesh.errors import CallFinished, InvalidArgument
 from sandmesh.sandbox.processes import ProcessAsync, ProcessOptions
+from sandmeshd.facades.e2b.access import requested_user
 from sandmeshd.facades.e2b.envd import connect
 from sandmeshd.facades.e2b.envd.followed import ProcessConfig, Running, end_event
 from sandmeshd.facades.e2b.envd.paths import HOME, inside, outside
 from sandmeshd.facades.e2b.errors import ApiError
-from sandmeshd.facades.e2b.guests import Guest
+from sandmeshd.facades.e2b.guests import USER, Guest
 from sandmeshd.facades.e2b.messages import STREAM_INPUT
 from sandmeshd.facades.e2b.requests import natural, text, texts
 
@@ -120,6 +121,7 @@ async def _start(guest: Guest, request: web.Request, found: dict[str, Any]) -> R
         envs=texts(process, "envs"),
         cwd=text(process, "cwd") or guest.marks.workdir,
         tag=text(found, "tag"),
+        user=requested_user(request),
     )
     if not config.cmd:
         raise ApiError(400, "process.cmd says what to start")
@@ -129,7 +131,7 @@ async def _start(guest: Guest, request: web.Request, found: dict[str, Any]) -> R
         options["timeout"] = seconds
     if pty:
         options["pty"] = _size(pty)
-    started = await guest.box.processes.start(_command(config), **options)
+    started = await guest.box.processes.start(guest.command_as(config.user, _command(config)), **options)
     if not pty and found.get("stdin") is False:
         await started.close_stdin()
     return Running(started, await _pid(started, config), config, terminal=bool(pty))
@@ -150,10 +152,11 @@ def _command(config: ProcessConfig) -> list[str]:
 def environment(guest: Guest, config: ProcessConfig) -> dict[str, str]:
     """Return the variables of a process, as E2B's sandboxes have them."""
     directory = inside(config.cwd)
+    user = guest.user(config.user)
     own = {
-        "HOME": guest.home,
-        "USER": "user",
-        "LOGNAME": "user",
+        "HOME": "/root" if user == "root" else guest.home if user == USER else f"/home/{user}",
+        "USER": user,
+        "LOGNAME": user,
         "PWD": outside(directory) if guest.home == HOME else directory,
         "E2B_SANDBOX": "true",
         "E2B_SANDBOX_ID": guest.public_id,
