@@ -11,7 +11,7 @@ import io
 import posixpath
 import tarfile
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from harbor.environments.base import (
     BaseEnvironment,
@@ -24,8 +24,8 @@ from harbor.environments.definition import require_agent_environment_definition,
 from harbor.models.task.config import NetworkMode
 from harbor.models.trial.config import ResourceMode
 
-from sandmesh import SandboxAsync, SandmeshError
-from sandmesh.errors import CapabilityMissing, InvalidArgument, TemplateNotFound
+from sandmesh import Image, SandboxAsync, SandmeshError
+from sandmesh.errors import CapabilityMissing, InvalidArgument, TemplateBuildFailed, TemplateNotFound
 from sandmesh.integrations.dockerfiles import Build, Copy, DockerfileRefused, Run
 from sandmesh.integrations.harbor_sandbox import HarborSandboxAsync
 from sandmesh.integrations.programs import Ended, run_program, run_script, upload
@@ -42,7 +42,8 @@ _TAIL: Final = 2000
 class SandmeshEnvironment(BaseEnvironment):
     """A sandbox of a mesh for each environment of a trial, the agent's and a separate verifier's.
 
-    `sandbox_type` is the type of the sandbox, by default what the task has as its `docker_image`, else "harbor". A
+    With `images` a task's `docker_image`, or what its Dockerfile makes, is the sandbox's root, with root inside. Else
+    `sandbox_type` is the type of the sandbox, by default what the task has as its `docker_image`, else "harbor", and a
     task's Dockerfile is carried out in the sandbox, by its only user, in place of an image: see `dockerfiles`. The
     options are those of `--ek NAME=VALUE`; without a `base_url` the mesh is the one at SANDMESH_ADDRESS, else this
     user's, else a private one.
@@ -54,9 +55,11 @@ class SandmeshEnvironment(BaseEnvironment):
         sandbox_type: str | None = None,
         base_url: str | None = None,
         bearer_token: str | None = None,
+        images: bool = False,
         **kwargs: Any,
     ) -> None:
         self._sandbox_type = sandbox_type
+        self._images = str(images).lower() in ("true", "1", "yes")
         self._mesh = {"base_url": base_url, "bearer_token": bearer_token}
         self._box: SandboxAsync | None = None
         self._workdir: str | None = None
@@ -116,14 +119,18 @@ class SandmeshEnvironment(BaseEnvironment):
         image = self.task_env_config.docker_image
         prebuilt = should_use_prebuilt_docker_image(self.environment_dir, docker_image=image, force_build=force_build)
         try:
-            self._box = await self._make(cast("str", image) if prebuilt else _OWN_TYPE).start()
+            self._box = await self._make(image if prebuilt else None).start()
+        except TemplateBuildFailed as error:
+            raise SandboxBuildFailedError(f"{error.message}: {error.facts.get('detail', '')[-_TAIL:]}") from error
         except (InvalidArgument, TemplateNotFound) as error:
+            if self._images:
+                raise SandboxBuildFailedError(error.message) from error
             if not prebuilt or self._sandbox_type:
                 raise
             hint = "docker_image names a type of sandboxes of the mesh, and --ek sandbox_type=TYPE takes another"
             raise SandboxBuildFailedError(f"{error.message}: {hint}") from error
         try:
-            if not prebuilt and self._dockerfile.exists():
+            if not prebuilt and not self._images and self._dockerfile.exists():
                 await self._build()
             await self._make_directories()
             await self._upload_environment_dir_after_start()
@@ -131,8 +138,8 @@ class SandmeshEnvironment(BaseEnvironment):
             await self.stop(delete=True)
             raise
 
-    def _make(self, image: str) -> SandboxAsync:
-        name = self._sandbox_type or image
+    def _make(self, image: str | None) -> SandboxAsync:
+        """Return a sandbox of a type of that name, or with such an image or what the Dockerfile makes as its root."""
         cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
         memory = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         if self.task_env_config.storage_mb is not None:
@@ -145,6 +152,11 @@ class SandmeshEnvironment(BaseEnvironment):
             "env": self._startup_env() or None,
             "labels": {_SESSION_LABEL: self.session_id[:255]},
         }
+        if self._images:
+            networks = ["public", "packages"]
+            root = image or Image.from_dockerfile(self._dockerfile, self.environment_dir, network=networks)
+            return SandboxAsync(sandbox_type=self._sandbox_type or "base", image=root, root=True, **options)
+        name = self._sandbox_type or image or _OWN_TYPE
         return HarborSandboxAsync(**options) if name == _OWN_TYPE else SandboxAsync(sandbox_type=name, **options)
 
     def _network(self) -> str | list[str]:
@@ -154,8 +166,8 @@ class SandmeshEnvironment(BaseEnvironment):
         return "none" if policy.network_mode == NetworkMode.NO_NETWORK else "public"
 
     async def _make_directories(self) -> None:
-        workdir = self.task_env_config.workdir or self._workdir or _WORKSPACE
-        places = [workdir, *self._mount_targets(writable_only=True)]
+        workdir = self.task_env_config.workdir or self._workdir or (None if self._images else _WORKSPACE)
+        places = [*filter(None, [workdir]), *self._mount_targets(writable_only=True)]
         try:
             await run_script(self.box, 'mkdir -p -- "$@"', *places)
         except OSError as error:
@@ -241,17 +253,22 @@ class SandmeshEnvironment(BaseEnvironment):
     ) -> ExecResult:
         """Run a command of bash in the directory of the task, by the sandbox's only user, also as root.
 
+        In a sandbox of an image it runs as root, or as another user of the image.
+
         Raises:
             RuntimeError: It was ended after `timeout_sec` seconds.
             CapabilityMissing: `user` is another.
             SandmeshError: The sandbox is gone.
         """
         wanted = self._resolve_user(user)
-        if wanted is not None and str(wanted) not in _USERS:
+        program = ["/bin/bash", "-c", command]
+        if self._images and str(wanted or "root") not in ("root", "0"):
+            program = ["su", "-s", "/bin/bash", "-c", command, str(wanted)]
+        elif wanted is not None and str(wanted) not in _USERS:
             raise CapabilityMissing(f"a sandbox has one user, and none {wanted!r}", {"needs": f"user {wanted}"})
         done = await run_program(
             self.box,
-            ["/bin/bash", "-c", command],
+            program,
             cwd=cwd or self.task_env_config.workdir or self._workdir,
             env={**self._image_env, **(self._merge_env(env) or {})},
             timeout=timeout_sec,

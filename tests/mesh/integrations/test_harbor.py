@@ -13,7 +13,10 @@ import pytest
 
 from sandmesh import MeshAsync
 from sandmeshd.mesh import Mesh
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from tests.environments import environment_of, newer_python
+from tests.image_roots import host_root, write_image
+from tests.mesh.conftest import MeshMaker
 from tests.mesh.integrations.test_integrations import run_there
 
 pytestmark = [pytest.mark.needs("python 3.12"), pytest.mark.timeout(1200)]
@@ -72,9 +75,9 @@ class Harbor:
             place = "/app" if mode == "shared" else "/logs/artifacts"
             (task / "tests" / "test.sh").write_text(TEST.format(place=place))
 
-    async def run(self, *agents: str) -> dict[str, dict[str, object]]:
+    async def run(self, *agents: str, options: Sequence[str] = ()) -> dict[str, dict[str, object]]:
         """Run all tasks with each agent, and return the rewards by agent and task, or what was raised instead."""
-        run = ("run", "--path", str(self.tasks), "--env", ENVIRONMENT, "--yes")
+        run = ("run", "--path", str(self.tasks), "--env", ENVIRONMENT, "--yes", *options)
         await self(*((*run, "--agent", agent, "--jobs-dir", str(self.jobs / agent)) for agent in agents))
         return {agent: dict(self._results(self.jobs / agent)) for agent in agents}
 
@@ -99,3 +102,20 @@ async def test_the_oracle_of_harbor_solves_tasks_of_its_template_and_an_idle_age
     assert all("line 2 of the Dockerfile, RUN apt-get install -y cowsay" in refusal for refusal in refusals), refusals
     async with MeshAsync(mesh.addresses[0]) as client:
         assert [one for one in await client.sandboxes.list() if one.in_use] == []
+
+
+async def test_a_task_runs_in_its_own_image(make_mesh: MeshMaker, tmp_path: Path) -> None:
+    images = Path(tempfile.mkdtemp(prefix="sm-", dir="/var/tmp"))
+    try:
+        base = await asyncio.to_thread(write_image, images / "base", (host_root(),), Env=["PATH=/usr/bin:/bin"])
+        async with make_mesh(image_store={"images": images / "store"}) as mesh:
+            harbor = Harbor(tmp_path, mesh)
+            await harbor.make(rooted="shared")
+            lines = (f"FROM {base} AS one", "RUN mkdir /made && cat > /made/by <<END", "$(id -un)", "END")
+            more = (f"FROM {base}", "COPY --from=one /made /made", "ENV WHERE=/made ANSWER=42", "WORKDIR /app")
+            text = "\n".join((*lines, *more, "COPY question.txt /made/", "RUN grep -q root /made/by"))
+            (harbor.tasks / "rooted" / "environment" / "Dockerfile").write_text(text)
+            rewards = await harbor.run("oracle", options=("--ek", "images=true"))
+            assert rewards == {"oracle": {"rooted": 1.0}}
+    finally:
+        await asyncio.to_thread(remove_tree, images)

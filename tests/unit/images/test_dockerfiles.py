@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import dockerfiles
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.dockerignore import DockerIgnore
@@ -110,6 +111,7 @@ def test_another_escape_character_may_be_chosen() -> None:
         ("FROM a b", "line 1 .*FROM IMAGE AS NAME"),
         ("FROM a\nRUN <<EOF\nx", "line 2 .*a line EOF is missing"),
         ("# escape=x\nFROM a", "line 1 .*escape"),
+        ("# syntax=example.org/frontend:1\nFROM a", "line 1 .*no other program is started"),
         ("\xff", "not UTF-8"),
     ],
 )
@@ -200,3 +202,15 @@ def test_files_of_a_build_have_a_digest_of_what_they_are(tmp_path: Path) -> None
         Context(context).spool(["out"], target)
     with pytest.raises(InvalidArgument, match="left out by"):
         Context(context, DockerIgnore("sub")).spool(["sub"], target)
+
+
+@pytest.mark.parametrize("name", sorted(dockerfiles.FORMS))
+def test_forms_that_the_public_has_are_read_whole(name: str) -> None:
+    for stage in read_stages(parse_dockerfile(dockerfiles.FORMS[name].text.encode())).stages:
+        state = State(config={})
+        for one in stage.instructions:
+            mounts = [
+                read_mount(one, state, flag.partition("=")[2]) for flag in one.flags if flag.startswith("--mount")
+            ]
+            assert state.apply(one) or one.name in {"RUN", "COPY", "ADD"}, one
+            assert all(mount.kind in {"bind", "cache"} for mount in mounts)

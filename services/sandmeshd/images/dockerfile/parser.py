@@ -19,6 +19,7 @@ from sandmeshd.images.dockerfile.words import WordError, expand, raw_words
 LARGEST: Final = 1 << 20
 """The most bytes of a Dockerfile."""
 _DIRECTIVE: Final = re.compile(r"#\s*(?P<name>[a-zA-Z][a-zA-Z0-9]*)\s*=\s*(?P<value>.+?)\s*")
+_SYNTAX: Final = re.compile(r"(docker\.io/)?docker/dockerfile(-upstream)?(:\S+)?")
 _HEREDOC: Final = re.compile(r"\d*<<(?P<chomp>-?)(?P<name>[^<]+)")
 _WORDS: Final = TypeAdapter(tuple[str, ...])
 _WITH_HEREDOCS: Final = frozenset({"RUN", "COPY", "ADD"})
@@ -101,7 +102,7 @@ class _InstructionReader:
                     yield self._instruction(number, joined)
 
     def _read_directives(self) -> None:
-        """Read the comments at the beginning that mean something: of them, `escape` changes how the rest is read."""
+        """Read the comments at the beginning that mean something: `escape` changes how the rest is read."""
         for number, line in enumerate(self._lines, 1):
             found = _DIRECTIVE.fullmatch(line.strip())
             if found is None:
@@ -110,6 +111,11 @@ class _InstructionReader:
                 if found["value"] not in ("\\", "`"):
                     raise InvalidArgument(f"line {number} of the Dockerfile: the escape character is \\ or `")
                 self._escape = found["value"]
+            elif found["name"].lower() == "syntax" and not _SYNTAX.fullmatch(found["value"]):
+                known = "it is read as docker/dockerfile:1 is, and no other program is started for it"
+                raise InvalidArgument(
+                    f"line {number} of the Dockerfile: {line.strip()[:120]}: {known}: remove the line"
+                )
 
     def _joined(self, line: str) -> str:
         """Return a line with those that continue it; empty for a continuation of nothing."""
