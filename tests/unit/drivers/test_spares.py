@@ -17,14 +17,18 @@ from structlog.testing import capture_logs
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import WrongState
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.spawns import spares
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.node import process_driver
 from sandmeshd.drivers.node.records import MeshFolders
+from sandmeshd.images.settings import ImageSettings
+from sandmeshd.images.store import ImageStore
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.conftest import below
+from tests.image_roots import busybox_root, write_image
 from tests.processes import command_of
 
 from .conftest import request_of
@@ -289,3 +293,28 @@ async def test_the_spares_of_a_killed_driver_are_swept_by_the_next(paths: MeshPa
     async with open_driver(BubblewrapSettings(paths=paths)):
         assert MeshFolders(paths).discarded() == []
     await sweep_state(paths)
+
+
+@pytest.mark.needs("busybox", "uids for sandboxes")
+async def test_spares_of_an_image_end_once_it_is_idle_and_release_it(paths: MeshPaths, tmp_path: Path) -> None:
+    images = ImageSettings(images=tmp_path / "images")
+    store, reference = ImageStore(images, tmp_path), write_image(tmp_path / "layout", busybox_root())
+    await store.pull(reference)
+    async with prepared_driver(paths, image_store=images, image_idle=1.0) as mesh:
+        (plain,) = await mesh.spares(1)
+        await mesh.make("one", image=reference)
+        await mesh.spares(2)
+        await mesh.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))
+        await wait_for(lambda: list(paths.sandboxes.iterdir()) == [plain])
+        async with asyncio.timeout(SECONDS):
+            while not await _removed(store, reference):  # noqa: ASYNC110 - a lock has no event
+                await asyncio.sleep(0.02)
+
+
+async def _removed(store: ImageStore, reference: str) -> bool:
+    """Return whether an image could be removed, which a sandbox or spare that has it prevents."""
+    try:
+        await store.remove(reference)
+    except WrongState:
+        return False
+    return store.find(reference) is None

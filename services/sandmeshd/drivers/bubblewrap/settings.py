@@ -64,6 +64,9 @@ class BubblewrapSettings(ImageSandboxSettings):
     zygote_idle: float = Field(default=600.0, gt=0)
     """Seconds after which the zygote of an owner who creates nothing ends, unless it was the last to be used."""
 
+    image_idle: float = Field(default=60.0, gt=0)
+    """Seconds after the last create of an image in which it counts as used, and spares of it wait."""
+
     start_timeout: float = Field(default=20.0, gt=0)
     """Seconds that a sandbox's agent may take until it listens."""
 

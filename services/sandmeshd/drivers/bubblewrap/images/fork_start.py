@@ -8,7 +8,6 @@ from base64 import b64encode
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, Groups
 from sandmeshd.drivers.bubblewrap.exec_start import failed, note_uid
@@ -34,9 +33,6 @@ from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, Zyg
 from sandmeshd.drivers.node.agent_config import encode_config
 from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.records import Folder
-
-IDLE_SECONDS: Final = 60.0
-"""How long after the last create of an image spares of it wait: as long, it is in use."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,7 @@ class ImageForkStarter:
         self._ranges = ranges
         self._environments = environments
         self._zygotes = zygotes
-        self._spares = Spares[ImageRecipe](settings, zygotes, self, IDLE_SECONDS)
+        self._spares = Spares[ImageRecipe](settings, zygotes, self, settings.image_idle)
         zygotes.on_retirement = self._spares.forget
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
