@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sandmesh.errors import InvalidArgument, WrongState
-from sandmeshd.cli.coding_agents.work_tree import TreeEntry, entry_at
+from sandmeshd.cli.coding_agents.work_tree import TreeEntry, entry_at, has_linked_parent
 
 _LARGEST: Final = 1 << 20
 """Bytes of the largest file whose lines are shown."""
@@ -43,7 +43,19 @@ def compare(before: Mapping[str, TreeEntry], after: Mapping[str, TreeEntry]) -> 
 
 def conflicts(root: Path, changes: list[FileEdit]) -> list[str]:
     """Return the paths of changes that the folder has in neither state: they were changed here meanwhile."""
-    return [one.path for one in changes if entry_at(root, one.path) not in (one.before, one.after)]
+    gone = {one.path for one in changes if one.after is None}
+    found = (one for one in changes if entry_at(root, one.path) not in (one.before, one.after))
+    return [one.path for one in found if one.before is not None or not _goes_with(root, one.path, gone)]
+
+
+def _goes_with(root: Path, path: str, gone: set[str]) -> bool:
+    """Return whether a path is a folder of which nothing is left once some files are gone."""
+    folder = root / path
+    if has_linked_parent(root, path) or folder.is_symlink() or not folder.is_dir():
+        return False
+    inner = (one for one in folder.rglob("*") if one.is_symlink() or not one.is_dir() or not any(one.iterdir()))
+    files = {str(one.relative_to(root)) for one in inner}
+    return bool(files) and files <= gone
 
 
 def patch(root: Path, result: Path, changes: list[FileEdit]) -> Iterator[str]:
