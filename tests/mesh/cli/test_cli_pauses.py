@@ -76,3 +76,12 @@ def test_a_sandbox_is_forked_by_command_with_its_files_and_variables(sandmesh: C
     [files] = sandmesh.run("fork", box.sandbox_id, "--no-kernels", "-o", "json").json["sandboxes"]
     assert sandmesh.run("kill", *made.out.split(), files).code == 0
     assert "SANDBOX_NOT_FOUND" in sandmesh.run("fork", "sb_none", ok=False).err
+
+
+def test_a_command_says_what_is_done_with_an_idle_sandbox(sandmesh: Commands) -> None:
+    made = sandmesh.run("run", "--no-rm", "--idle-timeout", "600", "--on-idle", "pause", "--", "true")
+    [sandbox_id] = [word for word in made.err.split() if word.startswith("sb_")][:1]
+    record = sandmesh.run("inspect", "-o", "json", sandbox_id).json
+    assert (record["on_idle"], record["idle_timeout"]) == ("IDLE_ACTION_PAUSE", "600s")
+    assert "needs an idle_timeout" in sandmesh.run("run", "--no-rm", "--on-idle", "pause", "true", ok=False).err
+    sandmesh.run("kill", sandbox_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from functools import partial
 from pathlib import Path
@@ -136,6 +137,46 @@ async def test_kernels_that_cannot_be_copied_are_refused_or_named(mesh: Mesh) ->
             await box.fork(kernels=True, timeout=1)
         await slow
         assert not await box.list_snapshots()
+
+
+async def test_forks_that_are_cut_off_or_lose_their_kernel_leave_nothing_behind(mesh: Mesh) -> None:
+    address, chance = mesh.addresses[0], random.Random(7)  # noqa: S311 - the same each time
+    async with MeshAsync(address) as client, BaseSandboxAsync(base_url=address, labels={"team": "cut"}) as box:
+        for attempt in range(6):
+            filled = await box.run_ipython_cell("import os; x, big = 41, bytearray(b'a') * 60_000_000; os.getpid()")
+            forking = asyncio.create_task(box.fork(2, kernels=True))
+            await asyncio.wait([forking], timeout=chance.uniform(0, 0.8))
+            if attempt % 2:
+                # The fork is refused, or was made by then.
+                await box.run_shell_command(f"kill -KILL {filled.text.split()[-1]}")
+            else:
+                forking.cancel()
+            (forked,) = await asyncio.gather(forking, return_exceptions=True)
+            if not isinstance(forked, BaseException):
+                await asyncio.gather(*(one.close() for one in forked))
+            else:
+                assert isinstance(forked, asyncio.CancelledError | errors.SandmeshError), forked
+        (whole,) = await box.fork(kernels=False)
+        await whole.close()
+        assert not (await client.snapshots.list()).snapshots
+        assert [one.sandbox_id for one in await client.sandboxes.list(labels={"team": "cut"}) if one.in_use] == [
+            box.sandbox_id
+        ]
+        assert _held_memory() == []
+        left = await box.run_shell_command("ls -l /proc/*/fd 2>/dev/null | grep -c memfd:kernel")
+        assert left.text.strip() == "0"
+
+
+def _held_memory() -> list[str]:
+    """Return the files of kernels' memory that this process, in which the driver runs, has open."""
+    return [name for fd in Path("/proc/self/fd").iterdir() if "memfd:kernel" in (name := _target(fd))]
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
 
 
 async def test_forks_beyond_a_quota_are_those_that_fit_and_why_there_are_no_more() -> None:

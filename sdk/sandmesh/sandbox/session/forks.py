@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, DeadlineExceeded, InvalidArgument, SandmeshError, WrongState
@@ -19,6 +19,8 @@ B = TypeVar("B", bound=SandboxAsync)
 
 MOST: Final = 100
 _CONCURRENCY: Final = 8
+_DELETE_SECONDS: Final = 5.0
+_Taken: TypeAlias = tuple[sandbox_pb2.CreateSnapshotResponse, list[str]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ async def fork(
         raise InvalidArgument(f"count is {count!r}: it is a whole number from 1 to {MOST}", {"field": "count"})
     spec = _spec(config, attachment.record)
     kernels, others = await _state(box, spec)
-    taken, not_copied = await _take(attachment, config.timeout, order)
+    taken, not_copied = await _or_deleted(box, asyncio.create_task(_take(attachment, config.timeout, order)))
     not_copied += [f"kernel {name}: its variables" for name in kernels if name not in taken.kernels] + others
     snapshot = read_snapshot(taken.snapshot)
     spec.snapshot_id = snapshot.snapshot_id
@@ -80,9 +82,22 @@ def _spec(config: BoxConfig, record: sandbox_pb2.Sandbox) -> sandbox_pb2.Sandbox
     return spec
 
 
-async def _take(
-    attachment: Attachment, timeout: float, order: ForkOrder
-) -> tuple[sandbox_pb2.CreateSnapshotResponse, list[str]]:
+async def _or_deleted(box: SandboxAsync, taking: asyncio.Task[_Taken]) -> _Taken:
+    """Wait for a snapshot. The mesh completes one also when this is cancelled: that one is deleted then."""
+
+    async def delete() -> None:
+        with suppress(SandmeshError):
+            taken, _ = await taking
+            await box.delete_snapshot(taken.snapshot.snapshot_id)
+
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        await asyncio.wait([asyncio.create_task(delete())], timeout=_DELETE_SECONDS)
+        raise
+
+
+async def _take(attachment: Attachment, timeout: float, order: ForkOrder) -> _Taken:
     """Take the snapshot that the forks begin with; return with it what is not in it, and why.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,13 +78,11 @@ class SandboxOptions:
             profile=self.profile,
         )
 
-    def create(
-        self, connection: ConnectionOptions, timeout: float, labels: Mapping[str, str] | None = None
-    ) -> SandboxAsync:
+    def create(self, connection: ConnectionOptions, timeout: float, added: Options | None = None) -> SandboxAsync:
         """Return a new sandbox, not yet opened; without a mesh it runs on a private one."""
         from sandmesh import SandboxAsync  # noqa: PLC0415 - `mcp` has these options and its own import
 
-        options: Options = {**self.options(), "labels": labels}
+        options: Options = {**self.options(), **(added or {})}
         return SandboxAsync(
             sandbox_type=self.template,
             timeout=timeout,

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -15,6 +16,13 @@ from sandmesh.inputs import Options
 from sandmeshd.cli.run.sandbox_options import SandboxOptions
 from sandmeshd.cli.terminal.connection import ConnectionOptions, own_user
 from sandmeshd.cli.terminal.options import parse_pairs
+
+
+class IdleAction(Enum):
+    """What is done with a sandbox that is not used."""
+
+    RELEASE = "release"
+    PAUSE = "pause"
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,25 @@ class SessionOptions:
     ] = None
     user: Annotated[str | None, typer.Option(help="The session's user; by default you.", metavar="ID")] = None
 
+    idle_timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds without calls after which --on-idle is done, even while it is held.", metavar="SECONDS", min=1
+        ),
+    ] = None
+    on_idle: Annotated[
+        IdleAction | None,
+        typer.Option(help="Release it then, or pause it until the next request.", show_default=False),
+    ] = None
+
+    def options(self) -> Options:
+        """Return the options as the SDK's constructors take them."""
+        return Options(
+            labels=parse_pairs(self.label, "KEY=VALUE"),
+            idle_timeout=self.idle_timeout,
+            on_idle=None if self.on_idle is None else self.on_idle.value,
+        )
+
     @property
     def keeps_sandbox(self) -> bool:
         """Whether the sandbox outlives the command."""
@@ -50,12 +77,12 @@ async def open_sandbox(
         MeshUnavailable: It is to be kept and no mesh runs.
         SandmeshError: It could not be created.
     """
-    labels = parse_pairs(session.label, "KEY=VALUE")
+    added = session.options()
     if session.keeps_sandbox:
-        options: Options = {**sandbox.options(), "labels": labels}
+        options: Options = {**sandbox.options(), **added}
         box = connection.sandbox(await _connect(connection, session, sandbox.template, options), timeout)
     else:
-        box = sandbox.create(connection, timeout, labels)
+        box = sandbox.create(connection, timeout, added)
     async with box:
         yield box
 
