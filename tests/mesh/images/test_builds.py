@@ -167,6 +167,12 @@ async def test_a_dockerfile_becomes_an_image_that_sandboxes_start_with(bench: Be
     assert any("/bin/grep: No such file" in line for line in said)
 
 
+async def test_a_command_of_any_user_opens_its_output_by_name(bench: Bench) -> None:
+    by_root = "RUN ln -s /dev/stderr /log; echo one > /dev/stdout; echo two > /log"
+    await bench.build(f"FROM BASE\n{by_root}\nUSER app\nRUN echo three > /log")
+    assert [line for line in bench.lines if line in ("one", "two", "three")] == ["one", "two", "three"]
+
+
 async def test_a_command_that_fails_is_named_with_its_line_and_output(bench: Bench) -> None:
     with pytest.raises(errors.TemplateBuildFailed, match=r"line 3 of the Dockerfile, RUN echo .*code 7") as failed:
         await bench.build("FROM BASE\nENV A=1\nRUN echo looked for; echo and not found >&2; exit 7\nRUN true")

@@ -26,6 +26,8 @@ class StepPipes:
     def __init__(self, place: StepDirectories, file: Path | None) -> None:
         self._open: set[int] = set()
         self.output, self.layer, self.ready, self._life = (self._pipe() for _ in range(4))
+        # A command opens its output once more as /dev/stdout, where the pipe's owner has no id inside.
+        os.fchmod(self.output[1], 0o666)
         self.log = self._opened(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.status = self._opened(place.log.with_name("status"), os.O_WRONLY | os.O_CREAT)
         self.input = -1 if file is None else self._opened(file, os.O_RDONLY)
