@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.release.artefacts import tool
-from scripts.release.pythons import for_everyone
+from scripts.release.pythons import is_for_everyone
 
 _DRIVER: Final = "from sandmeshd.drivers.api.registry import find_driver; find_driver('{}')"
 _FIRST_RESULT: Final = """from sandmesh import BaseSandbox
@@ -49,6 +49,8 @@ USES: Final[Mapping[str, str]] = {
     "pydantic-ai": "import sandmesh.integrations.pydantic_ai",
     "openai-agents": "import sandmesh.integrations.openai_agents",
 }
+STARTS: Final = frozenset({"local"})
+"""The extras whose use starts a sandbox: they are only imported on a Python that sandboxes may not read."""
 LEFT_OUT: Final = {
     "dev": "this repository's own",
     "release": "this repository's own",
@@ -69,6 +71,7 @@ class Installed:
     packages: int
     megabytes: float
     failure: str = ""
+    note: str = ""
 
 
 def extras_of(wheel: Path) -> list[str]:
@@ -89,15 +92,15 @@ def extras_of(wheel: Path) -> list[str]:
 
 def install_all(wheel: Path, pythons: Mapping[str, Path], extras: Sequence[str]) -> Iterator[Installed]:
     """Install each extra on each Python, and yield how that went."""
-    for version, found in pythons.items():
-        with for_everyone(found) as python:
-            for extra in extras:
-                if tuple(map(int, version.split(".")[:2])) >= NEWER.get(extra, (3, 0)):
-                    yield install(wheel, python, version, extra)
+    for version, python in pythons.items():
+        for extra in extras:
+            if tuple(map(int, version.split(".")[:2])) >= NEWER.get(extra, (3, 0)):
+                yield install(wheel, python, version, extra)
 
 
 def install(wheel: Path, python: Path, version: str, extra: str) -> Installed:
     """Install an extra in a fresh environment, and use it."""
+    only_imported = extra in STARTS and not is_for_everyone(python)
     with tempfile.TemporaryDirectory(prefix="sandmesh-install-") as folder:
         Path(folder).chmod(0o755)
         started = time.monotonic()
@@ -109,10 +112,12 @@ def install(wheel: Path, python: Path, version: str, extra: str) -> Installed:
         )
         seconds = time.monotonic() - started
         failure = failure or _failure(tool("uv"), "pip", "check", "--quiet", "--python", str(own))
-        failure = failure or _failure(str(own), "-c", USES[extra])
+        failure = failure or _failure(str(own), "-c", _SERVER if only_imported else USES[extra])
         [site] = (own.parents[1] / "lib").glob("python3*/site-packages")
         size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
-        return Installed(version, extra, seconds, len([*site.glob("*.dist-info")]), size / 1e6, failure)
+        packages = len([*site.glob("*.dist-info")])
+        note = "imported only" if only_imported else ""
+        return Installed(version, extra, seconds, packages, size / 1e6, failure, note)
 
 
 def _failure(*command: str) -> str:
@@ -134,9 +139,13 @@ def table(rows: Sequence[Installed]) -> str:
     for extra in dict.fromkeys(row.extra for row in rows):
         own = {row.python: row for row in rows if row.extra == extra}
         first = next(iter(own.values()))
-        cells = [
-            ("failed" if own[one].failure else f"{own[one].seconds:.1f} s") if one in own else "" for one in pythons
-        ]
+        cells = [_cell(own[one]) if one in own else "" for one in pythons]
         name = f"`{extra}`" if extra else "the SDK, without an extra"
         lines.append(f"| {name} | {first.packages} | {first.megabytes:.0f} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(row: Installed) -> str:
+    if row.failure:
+        return "failed"
+    return f"{row.seconds:.1f} s" + (f", {row.note}" if row.note else "")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,17 +25,10 @@ def find_pythons() -> dict[str, Path]:
     return {name: path for _, (name, path) in sorted(found.items())}
 
 
-@contextmanager
-def for_everyone(python: Path) -> Generator[Path]:
-    """Yield an interpreter that sandboxes' uid can read: itself, or a copy of its installation below /var/tmp."""
+def is_for_everyone(python: Path) -> bool:
+    """Return whether sandboxes, which have another uid, may read an interpreter's installation."""
     home = python.resolve().parents[1]
-    if all(folder.stat().st_mode & 0o001 for folder in home.parents):
-        yield python
-        return
-    with tempfile.TemporaryDirectory(prefix="sandmesh-python-", dir="/var/tmp") as folder:
-        Path(folder).chmod(0o755)
-        shutil.copytree(home, Path(folder) / home.name, symlinks=True)
-        yield Path(folder) / home.name / "bin" / python.name
+    return all(folder.stat().st_mode & 0o001 for folder in (home, *home.parents))
 
 
 def _candidates() -> Iterator[Path]:

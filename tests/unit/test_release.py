@@ -14,7 +14,7 @@ from scripts.release.bill import licence_table
 from scripts.release.installs import LEFT_OUT, USES, Installed, table
 from scripts.release.notes import notes_of
 from scripts.release.programs import first_block
-from scripts.release.pythons import find_pythons
+from scripts.release.pythons import find_pythons, is_for_everyone
 from scripts.release.version import PLACES, read_version, semantic, stale, write_version
 
 
@@ -72,6 +72,20 @@ def test_this_python_is_one_that_a_release_is_installed_on() -> None:
 def test_a_failed_installation_is_in_the_table() -> None:
     rows = [Installed("3.11.2", "", 1.0, 9, 35.1), Installed("3.12.1", "", 2.0, 9, 35.1, "no matching distribution")]
     assert table(rows).splitlines()[-1] == "| the SDK, without an extra | 9 | 35 | 1.0 s | failed |"
+
+
+def test_an_extra_that_was_only_imported_says_so_in_the_table() -> None:
+    rows = [Installed("3.12.1", "local", 2.0, 9, 35.1, note="imported only")]
+    assert table(rows).splitlines()[-1] == "| `local` | 9 | 35 | 2.0 s, imported only |"
+
+
+def test_an_interpreter_in_a_private_directory_is_not_for_everyone(tmp_path: Path) -> None:
+    program = tmp_path / "python" / "bin" / "python3.12"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    (tmp_path / "python").chmod(0o700)
+    assert not is_for_everyone(program)
+    assert is_for_everyone(Path("/usr/bin/env"))
 
 
 def test_the_changelog_has_the_notes_of_this_version() -> None:
