@@ -148,6 +148,12 @@ def _newer_python() -> str:
     return "" if newer_python() else lacks
 
 
+def _ssh() -> str:
+    lacking = [name for name in ("ssh", "scp", "sftp", "rsync") if shutil.which(name) is None]
+    install = "apt-get install --no-install-recommends openssh-client rsync"
+    return f"not installed: {', '.join(lacking)} ({install})" if lacking else ""
+
+
 def _strace() -> str:
     return "" if shutil.which("strace") else "strace is not installed (apt-get install strace)"
 
@@ -195,6 +201,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "names": _names,
     "python 3.12": _newer_python,
     "runsc": _runsc,
+    "ssh": _ssh,
     "strace": _strace,
     "uidmap": _uidmap,
     "uids for sandboxes": _uids,

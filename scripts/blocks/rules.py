@@ -78,6 +78,8 @@ RULES: Final = (
         not_run("takes a browser, a desktop or a phone; tests/mesh runs these"),
         language="python",
     ),
+    Rule("docs/ssh.md", run_by("tests/mesh/cli/test_ssh.py"), language="bash"),
+    Rule("docs/ssh.md", not_run("is what ssh-config prints; tests/mesh/cli/test_ssh.py runs clients with it")),
     Rule("docs/(browser|recording|mobile).md", not_run("is output, or takes a browser or a phone")),
     Rule(
         "docs/coding-agents.md",

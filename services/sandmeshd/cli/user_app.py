@@ -43,6 +43,8 @@ class UserCommands(LazyGroup):
             SANDBOXES,
             "agent_commands",
         ),
+        Entry("ssh", f"{CLI}.ssh.commands", "Open an SSH session in a sandbox by OpenSSH's ssh.", SANDBOXES),
+        Entry("ssh-config", f"{CLI}.ssh.commands", "Print a block for ~/.ssh/config.", SANDBOXES),
         Entry("python", RUN, "Run Python code in a new sandbox.", SANDBOXES),
         Entry("cp", f"{CLI}.sandboxes.files", "Copy a file or directory into a sandbox or out of it.", SANDBOXES),
         Entry("top", f"{CLI}.top.command", "Show a mesh as it changes.", SANDBOXES),

@@ -57,6 +57,12 @@ def test_a_build_for_another_driver_names_the_extra_that_it_needs(local: Path, d
     assert "pip install 'sandmesh[docker]'" in refused.stderr
 
 
+def test_ssh_names_the_extra_that_it_needs(local: Path) -> None:
+    refused = _run(local, "ssh-config")
+    assert refused.returncode == 2
+    assert 'not installed: pip install "sandmesh[ssh]"' in refused.stderr
+
+
 def test_the_doctor_names_only_extras_that_exist(local: Path) -> None:
     shown = _run(local, "doctor")
     assert "sandmesh[docker]" in shown.stdout

@@ -1,0 +1,1 @@
+"""`sandmesh ssh`: OpenSSH's clients in sandboxes of any image, by an SSH server that runs beside the client."""
