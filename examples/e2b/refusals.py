@@ -23,7 +23,8 @@ refused(lambda: Sandbox.create(volume_mounts={"/data": "mine"}), "volume 'mine' 
 refused(lambda: sandbox.update_network({"deny_out": ["10.0.0.0/8"]}), "network.denyOut: grants name what is allowed")
 refused(lambda: sandbox.update_network({"dns_servers": ["1.1.1.1"]}), "dnsServers: this mesh does not offer")
 refused(lambda: sandbox.commands.run("true", user="ada"), "user 'ada' cannot be used")
-refused(lambda: Template.build(Template().from_python_image("3.13"), "python"), "the mesh pulls no images")
+cloud = Template().from_aws_registry("example.org/tool:1", "key", "secret", "eu-central-1")
+refused(lambda: Template.build(cloud, "cloud"), "logins of clouds' registries")
 refused(
     lambda: Template.build(Template().from_base_image().apt_install("cowsay"), "cow"), "the command ended with code"
 )

@@ -183,7 +183,7 @@ async def test_kernels_of_a_language_are_apart(box: BaseSandboxAsync) -> None:
 
 
 async def test_languages_that_are_not_there_say_what_adds_them(box: BaseSandboxAsync) -> None:
-    for language, what in (("r", "IRkernel"), ("java", "JDK"), ("cobol", "jupyter_client")):
+    for language, what in (("r", "r-cran-irkernel"), ("java", "JDK"), ("cobol", "jupyter_client")):
         refused = await box.run_code("1", language)
         assert refused.is_error
         assert what in refused.text

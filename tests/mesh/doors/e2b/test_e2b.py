@@ -333,7 +333,7 @@ async def test_ports_answer_by_name_and_by_header_and_may_be_closed_to_the_publi
 async def test_languages_without_a_kernel_are_refused(world: World, ada: str) -> None:
     made = inside(await world.create(ada), 49_999)
     status, found = await world.send("POST", "/execute", made, json={"code": "1", "language": "r"})
-    assert (status, "IRkernel" in found["message"], "javascript" in found["message"]) == (400, True, True)
+    assert (status, "r-cran-irkernel" in found["message"], "javascript" in found["message"]) == (400, True, True)
     assert (await world.send("POST", "/execute", made, json={"code": "1", "context_id": "nobody"}))[0] == 404
     status, lines = await world.send("POST", "/execute", made, json={"code": "6 * 7"})
     shown = [json.loads(line) for line in lines.splitlines()]
