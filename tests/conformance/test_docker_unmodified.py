@@ -118,9 +118,9 @@ async def test_an_image_without_an_agent_is_the_root_as_it_is(
             assert "denied" in (await run(sandbox, "ls /run/sandmesh/agent")).stderr
             assert "denied" in (await run(sandbox, "echo x > /etc/x")).stderr
             await run(sandbox, "kill -9 -1")
-            assert await _cell(sandbox, "import os, sys; print(os.getuid(), os.getgid(), sys.prefix)") == (
-                "1234 1235 /opt/env\n"
-            )
+            # A killed kernel may take a cell before its death is known: that cell fails, and the next one does not.
+            who = "import os, sys; print(os.getuid(), os.getgid(), sys.prefix)"
+            assert (await _cell(sandbox, who) or await _cell(sandbox, who)) == "1234 1235 /opt/env\n"
             assert sandbox.enforced["root"].startswith("user app inside")
             log = await driver.get_logs(pb.GetLogsRequest(sandbox_id="sb_image"))
             assert b"preload" not in log.data, "the agent loads what its image says"
