@@ -37,6 +37,7 @@ def sandmesh() -> Generator[Commands]:
         yield commands
 
 
+@pytest.mark.timeout(300)
 def test_the_commands_to_begin_with_work(sandmesh: Commands) -> None:
     sandmesh.run("run", "--", "true")
     [block] = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
