@@ -6,7 +6,7 @@ of a machine and with other work on it, so that a test compares them with those 
 module: a line that grows by more than 3 % fails it. `--write` replaces that file, after a change that is meant.
 
 What waits, wakes, reads and writes is left out, since how often it is called depends on timing; so are commands of the
-store that a mesh runs while nobody uses it.
+store that an idle mesh runs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _IDLE_COMMANDS: Final = frozenset(
         *("sscan", "time", "xread", "zadd", "zcard", "zrange", "zrangebyscore", "zremrangebyscore"),
     }
 )
-"""Commands that services send, or scripts run, while nobody uses a mesh."""
+"""Commands that services send, or scripts run, in an idle mesh."""
 
 Operations = dict[str, dict[str, float]]
 """By "create" and "cell", the count of each kind for one of them."""

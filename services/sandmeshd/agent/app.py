@@ -189,10 +189,10 @@ def _tools(
         own = import_module("sandmeshd.agent.tools.template_tools").OwnTools(
             config.own_tools, lambda: kernels.make("python", config.workspace)
         )
-        images = _kernel_images(config, kernels, processes, shell.programs.memory)
+        memory = shell.programs.memory
+        images = _kernel_images(config, kernels, processes, memory)
         services = {**files.services(), **ports.services(), **own.services(), **images}
         servers = import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config)
-        memory = shell.programs.memory
         opened.extend([servers, own, _browser(processes, config, ports), _training(processes, config, memory)])
         handlers = import_module("sandmeshd.agent.tools.handlers")
         runners = handlers.Runners(kernels, shell, opened[0], ports, *opened[-2:])
@@ -207,6 +207,18 @@ def _tools(
     if "sandmeshd.agent.tools.handlers" in sys.modules:
         imported.set_result(None)
         return cache(partial(make, whole=True))
+    return _deferred_tools(stack, config, kernels, shell, imported, make)
+
+
+def _deferred_tools(
+    stack: AsyncExitStack,
+    config: agent_pb2.AgentConfig,
+    kernels: KernelTable,
+    shell: ShellCommands,
+    imported: asyncio.Future[None],
+    make: Callable[[], Any],
+) -> Callable[[], Tools]:
+    """Return what makes the tools in steps in a thread, and serves a first cell or command without them."""
     deferred = Deferred(_IMPORT_STEPS, make)
     stack.callback(deferred.close)
     if "generic" not in config.tool_groups or config.own_tools or config.mcp_config:

@@ -113,7 +113,7 @@ async def restored(sandbox: driver_pb2.RuntimeSandbox, token: int, stream: Async
 async def kernels_saved(
     sandbox: driver_pb2.RuntimeSandbox, token: int, socket: str, seconds: float
 ) -> tuple[list[str], list[str]]:
-    """Have the agent pass the memory of its Python kernels to a socket of this name beside its own.
+    """Save the memory of the agent's Python kernels to a socket of this name beside its own.
 
     Returns: the kernels' ids, and what they have and their copies lack.
 
@@ -131,7 +131,7 @@ async def kernels_saved(
 
 
 async def kernels_restored(sandbox: driver_pb2.RuntimeSandbox, token: int, socket: str) -> None:
-    """Have the agent continue the kernels that come from a socket of this name beside its own.
+    """Continue in the agent the kernels that come from a socket of this name beside its own.
 
     Raises:
         SandboxStartFailed: One does not run here; the message says why.

@@ -78,8 +78,7 @@ async def open_allocator(
     starter = ClaimStarter(settings, records, nodes, tasks, store.mesh_id)
     pause = PauseControl(records, nodes, store.notifications)
     sweep_once = partial(_sweep_once, maintenance, nodes, starter, lambda idle: tasks.attempt(pause.pause_idle(idle)))
-    await _recover(recovery, nodes, sweep_once)
-    nodes.note_broken(broken or {})
+    await _recover(recovery, nodes, sweep_once, broken or {})
     NodeWatch(settings, store.mesh_id, nodes, reconciler, event_log, metrics.egress_refusals).open(tasks)
     usage = _open_usage(settings, store, nodes, records, measured, tasks)
     Deletions(settings, store, maintenance, nodes, starter, usage).open(tasks)
@@ -156,10 +155,13 @@ async def _sweep(sweep_once: SweepOnce, recovery: Recovery) -> float | None:
         return 0.0
 
 
-async def _recover(recovery: Recovery, nodes: Nodes, sweep_once: SweepOnce) -> None:
+async def _recover(
+    recovery: Recovery, nodes: Nodes, sweep_once: SweepOnce, broken: Mapping[tuple[str, str], SandmeshError]
+) -> None:
     await nodes.refresh_all()
     if await recovery.run(wait_for_nodes=False):
         await sweep_once()
+    nodes.note_broken(broken)
 
 
 async def _sweep_once(

@@ -187,7 +187,7 @@ class Image:
         return self._copy(path, remote, DockerIgnore(), owner)
 
     def with_file(self, local: str | Path) -> tuple[Image, str]:
-        """Have a file of this machine among the files of the build; return its name there, for mounts and COPY.
+        """Add a local file to the files of the build, and return its name there, for mounts and COPY.
 
         Raises:
             InvalidArgument: It is not a file.

@@ -141,7 +141,7 @@ class Cells:
             await self._replace(kernel)
 
     async def fork(self, call: RunningCall, fork: Callable[[KernelProcess], Coroutine[Any, Any, R]]) -> R:
-        """Do with the kernel what forks it, once the cells before have ended, and return the result.
+        """Call `fork` with the kernel once the cells before have ended, and return its result.
 
         Raises:
             ToolFailure: It was not forked; the message says why.

@@ -51,7 +51,7 @@ class AgentStart:
         """Return the options of its sandbox; `stored`: without a key here, the mesh's secret of that name is used.
 
         Raises:
-            InvalidArgument: There is no key, or the API's address is not https.
+            InvalidArgument: The key is missing, or the API's address is not https.
         """
         api = self.agent.api(self.environment)
         host, value = api.host(self.environment), self.environment.get(api.key) or None

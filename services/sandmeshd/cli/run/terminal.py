@@ -33,7 +33,7 @@ async def attach(box: SandboxAsync, command: str | list[str], *, terminal: bool)
 
 
 async def attach_open(box: SandboxAsync, command: str | list[str], *, terminal: bool) -> int:
-    """Do as `attach` in a sandbox that is open."""
+    """Run a program as `attach` does, in a sandbox that is already open."""
     size = _terminal_size() if terminal else None
     env = {"TERM": os.environ.get("TERM", "xterm-256color")} if terminal else None
     async with await box.processes.start(command, pty=size, env=env) as process:

@@ -51,7 +51,7 @@ def run_app(app: typer.Typer, name: str) -> NoReturn:
     except SystemExit:  # how every command ends that raises nothing else
         raise
     except KeyboardInterrupt:
-        # A second Ctrl-C while the first one's clean-up is under way: its traceback tells nobody anything.
+        # A second Ctrl-C during the clean-up of the first: its traceback helps no reader.
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
         # The reader of the output has closed it; nothing may be flushed into the pipe at exit.

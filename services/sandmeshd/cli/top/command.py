@@ -1,7 +1,7 @@
 """`sandmesh top`: nodes, sandboxes, one sandbox's events and use, and keys that act on it.
 
-It is made with rich, which the commands have anyway and which draws one table well in 80 columns and over ssh. Textual
-would add 5 packages and half a second to its start for widgets that it does not have.
+It is made with rich, which the commands have anyway and which draws one table in 80 columns. Textual would be another
+dependency, for widgets that this does not use.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ async def open_driver(
     builder = EnvironmentBuilder(settings, view)
     systems = Systems(settings, view.interpreter, view.system)
     known = load_templates() if templates is None else templates
-    # In a program's own mesh nobody else would run the command.
+    # A program's private mesh has no administrator who would run the command.
     make_system = partial(build_system, settings) if settings.ends_with_driver else None
     builds = TemplateBuilds(settings.paths, known, builder, agent, systems, make_system)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))

@@ -11,6 +11,6 @@ HELD_BACK = "SANDMESH_HELD_"
 
 
 def restore() -> None:
-    """Give the variables of this process their own names, for the programs that it starts."""
+    """Rename the variables of this process to what they were, for the programs that it starts."""
     for name in [name for name in os.environ if name.startswith(HELD_BACK)]:
         os.environ[name.removeprefix(HELD_BACK)] = os.environ.pop(name)

@@ -126,5 +126,5 @@ class SyscallTable:
 
 
 def unmap(address: int, size: int) -> None:
-    """Give memory back."""
+    """Unmap memory."""
     _libc.munmap(address, size)

@@ -141,7 +141,7 @@ def _serve_forks(control: socket.socket, gate: int, own: set[int], loop: Any) ->
 
 
 def _make(control: socket.socket) -> list[int] | memory_image.Restored | None:
-    """Do what the agent asks for next; return in a fork its descriptors, in what continues what that was told."""
+    """Carry out the agent's next request; in a fork return its descriptors, in a restored kernel what it was sent."""
     data, fds, _, _ = socket.recv_fds(control, 64, 3)
     if not data:
         os._exit(0)

@@ -16,7 +16,7 @@ done"""
 
 
 async def give(guest: Guest, path: str, named: str = "") -> None:
-    """Give what was made at a path to the user that a request names, or to the default one."""
+    """Change the owner of what was made at a path to the user that a request names, or to the default one."""
     user = guest.user(named)
     if guest.rooted and user != "root":
         command = ["/bin/sh", "-c", _SCRIPT, "sh", user, path, WORKSPACE]
