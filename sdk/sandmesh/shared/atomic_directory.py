@@ -9,11 +9,8 @@ import shutil
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
-_DIRECTORY: Final = (
-    os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-)
+from sandmesh.shared.atomic_file import OPENED_DIRECTORY
 
 
 def fill_atomically(parent: int, name: str, fill: Callable[[int], None]) -> None:
@@ -25,7 +22,7 @@ def fill_atomically(parent: int, name: str, fill: Callable[[int], None]) -> None
         OSError: `fill` or the system failed; nothing is left behind.
     """
     try:
-        place = os.open(name, _DIRECTORY, dir_fd=parent)
+        place = os.open(name, OPENED_DIRECTORY, dir_fd=parent)
     except FileNotFoundError:
         place = -1
     holder = parent if place < 0 else place
@@ -45,7 +42,7 @@ def fill_atomically(parent: int, name: str, fill: Callable[[int], None]) -> None
 
 
 def _fill(holder: int, staging: str, fill: Callable[[int], None]) -> None:
-    fd = os.open(staging, _DIRECTORY, dir_fd=holder)
+    fd = os.open(staging, OPENED_DIRECTORY, dir_fd=holder)
     try:
         fill(fd)
         os.fchmod(fd, 0o755)
@@ -54,7 +51,7 @@ def _fill(holder: int, staging: str, fill: Callable[[int], None]) -> None:
 
 
 def _merge_into(holder: int, staging: str, place: int) -> None:
-    fd = os.open(staging, _DIRECTORY, dir_fd=holder)
+    fd = os.open(staging, OPENED_DIRECTORY, dir_fd=holder)
     try:
         _merge(fd, place)
     finally:
@@ -65,13 +62,13 @@ def _merge(source: int, place: int) -> None:
     for name in os.listdir(source):
         found = os.stat(name, dir_fd=source, follow_symlinks=False)
         try:
-            there = os.open(name, _DIRECTORY, dir_fd=place) if stat.S_ISDIR(found.st_mode) else -1
+            there = os.open(name, OPENED_DIRECTORY, dir_fd=place) if stat.S_ISDIR(found.st_mode) else -1
         except FileNotFoundError:
             there = -1
         if there < 0:
             _move(name, found.st_mode, source, place)
             continue
-        inner = os.open(name, _DIRECTORY, dir_fd=source)
+        inner = os.open(name, OPENED_DIRECTORY, dir_fd=source)
         try:
             _merge(inner, there)
             with suppress(PermissionError):  # it may be another user's

@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
-_NAMED = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+OPENED: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+"""How files are opened: not through a link, and not for other programs. 0 where the system has no such flags."""
+OPENED_DIRECTORY: int = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | OPENED
+"""How directories are."""
+_NAMED = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPENED
 # Only Linux has them.
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 

@@ -15,15 +15,13 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from operator import attrgetter
 from typing import IO, Final, cast
 
+from sandmesh.shared.atomic_file import OPENED, OPENED_DIRECTORY
 from sandmesh.shared.ignore_patterns import IgnorePatterns
 from sandmesh.shared.tar_headers import BLOCK, PIECE, ForwardStream, Member, header
 
 DEEPEST: Final = 200
-_DIRECTORY: Final = (
-    os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-)
-_READ: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | OPENED
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPENED
 
 
 def pack(fd: int, *, any_modes: bool = False, exclude: IgnorePatterns | None = None) -> Iterator[bytes]:
@@ -100,7 +98,7 @@ class _Packer:
             if levels <= 0:
                 raise OSError(errno.ENAMETOOLONG, f"the tree is deeper than {DEEPEST} levels", path)
             with self._readable(fd, name, found, 0o500):
-                inner = os.open(name, _DIRECTORY, dir_fd=fd)
+                inner = os.open(name, OPENED_DIRECTORY, dir_fd=fd)
                 try:
                     yield from self.members(inner, path + "/", levels - 1)
                 finally:
@@ -262,7 +260,7 @@ def _check_link(names: tuple[str, ...], member: Member) -> None:
 
 def _open_directory(fd: int, name: str, path: str) -> int:
     try:
-        return os.open(name, _DIRECTORY, dir_fd=fd)
+        return os.open(name, OPENED_DIRECTORY, dir_fd=fd)
     except NotADirectoryError:
         raise refuse(path, "goes through what is not a directory") from None
     except OSError as error:

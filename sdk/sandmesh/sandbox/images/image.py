@@ -181,10 +181,7 @@ class Image:
         Raises:
             InvalidArgument: It is not a file.
         """
-        path = Path(local)
-        if not path.is_file():
-            raise InvalidArgument(f"{path} is not a file", {"field": "local"})
-        return self._copy(path, remote, DockerIgnore(), owner)
+        return self._copy(_file(local), remote, DockerIgnore(), owner)
 
     def with_file(self, local: str | Path) -> tuple[Image, str]:
         """Add a local file to the files of the build, and return its name there, for mounts and COPY.
@@ -192,11 +189,8 @@ class Image:
         Raises:
             InvalidArgument: It is not a file.
         """
-        path = Path(local)
-        if not path.is_file():
-            raise InvalidArgument(f"{path} is not a file", {"field": "local"})
         place = f"{_FILES}/{len(self.sources)}/file"
-        return replace(self, sources=(*self.sources, ContextSource(path.absolute(), place))), place
+        return replace(self, sources=(*self.sources, ContextSource(_file(local).absolute(), place))), place
 
     def instruction(self, *lines: str) -> Image:
         """Add instructions as a Dockerfile has them, like "LABEL made=here"; further stages are possible, too."""
@@ -244,6 +238,13 @@ class Image:
 
     def _add(self, *lines: str) -> Image:
         return replace(self, instructions=(*self.instructions, *lines))
+
+
+def _file(local: str | Path) -> Path:
+    path = Path(local)
+    if not path.is_file():
+        raise InvalidArgument(f"{path} is not a file", {"field": "local"})
+    return path
 
 
 def _words(what: str, words: tuple[str, ...]) -> tuple[str, ...]:
