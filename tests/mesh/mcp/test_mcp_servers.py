@@ -293,7 +293,7 @@ async def test_a_removed_server_leaves_no_process(box: BaseSandboxAsync) -> None
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no mcpServers": ({"servers": {}}, r"is \{\"mcpServers\": .*it has 'servers'"),
+    "no mcpServers": ({"servers": {}}, r"is only \{\"mcpServers\": .*it has 'servers'"),
     "no object": ({"mcpServers": []}, "mcpServers"),
     "no server": ({"mcpServers": {}}, "1 to 64 servers"),
     "neither": ({"mcpServers": {"a": {}}}, "'a': it has either a command or a url"),
