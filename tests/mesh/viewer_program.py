@@ -1,6 +1,6 @@
 """A person who watches a desktop, a browser or a phone: a browser, told line by line what to do on the page at a URL.
 
-The lines are commands of a letter and a text; each is answered by a line of JSON.
+The lines are a command and a text; each is answered by a line of JSON, after one that says that the page is there.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ def main(program: str, url: str, device: str) -> None:
         page.on("console", lambda message: report(message.text))
         page.add_init_script(f"({COUNT_CONNECTIONS})()")
         page.goto(url)
+        sys.stdout.write(json.dumps(page.title()) + "\n")
+        sys.stdout.flush()
         for line in sys.stdin:
             command, _, text = line.rstrip("\n").partition(" ")
             sys.stdout.write(json.dumps(answer(page, command, text)) + "\n")

@@ -42,6 +42,12 @@ async def run_code(page: Page, code: str) -> None:
     await page.keyboard.press("Shift+Enter")
 
 
+async def no_shell_runs(box: BaseSandboxAsync) -> None:
+    async with asyncio.timeout(60):
+        while any(one.running for one in await box.processes.list()):
+            pass
+
+
 async def typed(page: Page, text: str) -> None:
     await page.locator(".xterm-helper-textarea").press_sequentially(text)
     await page.keyboard.press("Enter")
@@ -116,10 +122,7 @@ async def test_a_shell_ends_with_its_page(world: ConsoleWorld) -> None:
         await expect(person.page.locator(".xterm-rows")).to_contain_text("$", timeout=SLOW)
         assert [one.running for one in await box.processes.list()] == [True]
         await show(person.page, box, "timeline")
-        for _ in range(200):
-            if not any(one.running for one in await box.processes.list()):
-                return
-        raise AssertionError("the shell still runs")
+        await no_shell_runs(box)
 
 
 async def test_files_are_uploaded_shown_and_downloaded(world: ConsoleWorld, tmp_path: Path) -> None:
@@ -213,10 +216,7 @@ async def test_signing_out_ends_terminals_in_other_tabs(world: ConsoleWorld) -> 
         await other.goto(person.page.url.partition("#")[0])
         await other.get_by_role("button", name="Sign out").click()
         await expect(person.page.get_by_role("heading", name="The console is closed")).to_be_visible(timeout=SLOW)
-        for _ in range(200):
-            if not any(one.running for one in await box.processes.list()):
-                return
-        raise AssertionError("the shell still runs")
+        await no_shell_runs(box)
 
 
 async def test_a_token_that_only_looks_is_offered_nothing_else(world: ConsoleWorld) -> None:

@@ -30,13 +30,22 @@ async def serve_terminal(request: web.Request, session: Session) -> web.WebSocke
         async with session.box(request.match_info["id"]) as box:
             start = box.processes.start(_SHELL, pty=size, env={"TERM": "xterm-256color"})
             async with await start as process:
-                await first_of(_to_page(process, socket), _from_page(socket, process), session.until_end())
+                try:
+                    await first_of(_to_page(process, socket), _from_page(socket, process), session.until_end())
+                finally:
+                    await _kill(process)
     except SandmeshError as error:
         await _end(socket, error.message)
     except OSError as error:
         await _end(socket, str(error))
     await socket.close()
     return socket
+
+
+async def _kill(process: ProcessAsync) -> None:
+    """Kill the shell, and know that it was: the end of its block is only sent, for as long as its connection lasts."""
+    with suppress(SandmeshError):
+        await process.kill()
 
 
 def read_size(fields: dict[str, Any]) -> tuple[int, int] | None:

@@ -73,11 +73,12 @@ function App() {
   return html`<${Console} session=${session} leave=${leave} />`;
 }
 
-// A link's code is used once; it does not stay in the address or in the history.
+// A link's code is used once; it does not stay in the address or in the history, and is read before the address can change.
+const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
+if (code) history.replaceState(null, "", location.pathname);
+
 async function begin() {
-  const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
   if (!code) return json("session");
-  history.replaceState(null, "", location.pathname);
   try {
     return await post("session", { code });
   } catch (error) {
