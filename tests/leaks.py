@@ -160,7 +160,12 @@ def _folders() -> frozenset[str]:
     }
     sockets = {_sockets_of(path) for path in meshes if path.name in held}
     runtime = [path for path in default_runtime_directory().glob("*") if path.name not in {*sockets, LEASES}]
-    temporary = [path for path in Path("/tmp").glob("sandmesh*") if path != default_runtime_directory()]
+    # Several runs share /tmp: a folder of a live build is in the arguments of what builds.
+    temporary = [
+        path
+        for path in Path("/tmp").glob("sandmesh*")
+        if path != default_runtime_directory() and not is_named(path.name)
+    ]
     return frozenset(str(path) for path in (*runtime, *temporary, *(path for path in meshes if path.name not in held)))
 
 
