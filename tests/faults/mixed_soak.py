@@ -24,6 +24,7 @@ from pathlib import Path
 
 from sandmesh import BaseSandboxAsync, SandboxService
 from sandmesh.errors import SandmeshError
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from tests.faults.campaign import DOCUMENTED
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.soak import REMEMBERED_SECONDS, Bounds, Sample, sample, trends
@@ -160,7 +161,8 @@ async def soak(folder: Path, course: Course, log: Callable[[str], None]) -> Soak
     (folder / "storage").mkdir()
     async with open_world(folder, shape=SHAPE, environment=environment) as world:
         await Workload(world.addresses, lines=200).run(4, 16)
-        idle = len(world.runtime.inside())
+        # Zygotes stay for their users: bwrap, the zygote and its template process each.
+        idle = len(world.runtime.inside()) + 3 * BubblewrapSettings.model_fields["zygotes"].default
         soaked, met, calm, began = Soaked(), Met(), asyncio.Event(), time.monotonic()
         storm = Storm(world, course.seed)
         dice = [random.Random(course.seed * 1000 + number) for number in range(course.sessions)]  # noqa: S311 - repeated

@@ -67,6 +67,10 @@ class Program:
                 await self.kill(signal.SIGTERM)
         await self.kill()
 
+    def use_interpreter(self, old: Path, new: Path) -> None:
+        """Start with another interpreter from the next start on."""
+        self._command = [str(new) if word == str(old) else word for word in self._command]
+
     def signal(self, number: int) -> None:
         """Send a signal that does not end it."""
         if self.pid is not None:

@@ -2,15 +2,16 @@
 
 python -m tests.faults.versions COMMIT [--record FILE]
 
-COMMIT is checked out into a folder beside and runs with the packages of this environment. A mesh of that version gets
+COMMIT is unpacked into a folder beside and runs with the packages of this environment. A mesh of that version gets
 sessions, a sandbox that runs, tokens, quotas, a secret and a snapshot; then this version takes over while the sandbox
 runs, hands back, and takes over again after everything was saved. `--record` keeps the state of the earlier version,
-with nothing running, as an archive that `test_versions.py` opens.
+with nothing running, as an archive that `test_versions.py` opens. `tests/faults/upgrade.py` upgrades under load.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shutil
@@ -30,7 +31,9 @@ from sandmeshd.mesh.sweep import remove
 from tests.leaks import mark_process
 
 ROOT = Path(__file__).resolve().parents[2]
-GIT = (shutil.which("git") or "git", "-C", str(ROOT), "worktree")
+GIT = (shutil.which("git") or "git", "-C", str(ROOT))
+BEFORE = ("HEAD~20", "HEAD~60")
+"""Commits that stand for releases until there are two."""
 CLIENT = Path(__file__).with_name("version_client.py")
 MESH_ID = "recorded"
 SECONDS = 180
@@ -78,10 +81,28 @@ def state_variables(folder: Path) -> dict[str, str]:
     return {**kept, "SANDMESH_MESH_ID": MESH_ID, "SANDMESH_STORAGE_FOLDER": str(folder / "storage")}
 
 
+def earlier_commits() -> list[str]:
+    """Return the last two releases, or commits of before; none where the clone has no history."""
+    tags = subprocess.run(
+        [*GIT, "tag", "--list", "v*", "--sort=-v:refname"], capture_output=True, text=True, check=True
+    )
+    releases = [tag for tag in tags.stdout.split() if "-" not in tag][:2]
+    return releases if len(releases) == len(BEFORE) else [commit for commit in BEFORE if _is_there(commit)]
+
+
+def _is_there(commit: str) -> bool:
+    command = [*GIT, "rev-parse", "--quiet", "--verify", commit]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def check_out(commit: str, folder: Path) -> Path:
-    """Make an environment with that commit's packages and return its interpreter."""
+    """Make an environment with that commit's packages and this one's dependencies, and return its interpreter."""
     tree, made = folder / "tree", folder / "venv"
-    subprocess.run([*GIT, "add", "--detach", str(tree), commit], check=True)
+    tree.mkdir(parents=True)
+    command = [*GIT, "archive", commit, "sdk", "services", "images", "pyproject.toml"]
+    packed = subprocess.run(command, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(tree)  # noqa: S202 - of this repository
     venv.create(made, with_pip=False)
     [packages] = made.glob("lib/python3*/site-packages")
     ours = next(Path(path) for path in sys.path if path.endswith("site-packages"))
@@ -100,13 +121,14 @@ def _entry_points(project: Path) -> str:
     )
 
 
-def _address(version: Version, *arguments: str) -> str:
-    return str(json.loads(version.run("up", "-d", "-o", "json", *arguments))["addresses"][0])
+def start_mesh(version: Version) -> str:
+    """Start a mesh of a version in the background and return its address."""
+    return str(json.loads(version.run("up", "-d", "-o", "json"))["addresses"][0])
 
 
 def prepare(version: Version) -> dict[str, Any]:
     """Start a mesh of a version and give it everything that the next one must find."""
-    address = _address(version)
+    address = start_mesh(version)
     version.run("token", "create", "ci", "--user", "ada", "--expires", "never")
     version.run("quota", "set", "--user", "ada", "sandboxes=3")
     version.run("secret", "set", "KEY", "--host", "example.org", stdin="value")
@@ -154,7 +176,6 @@ def main() -> None:
         try:
             _take_turns(options.commit, folder, options.record)
         finally:
-            subprocess.run([*GIT, "remove", "--force", str(folder / "tree")], check=False)
             remove(MeshSettings(mesh_id=MESH_ID).paths)
 
 
@@ -168,19 +189,19 @@ def _take_turns(commit: str, folder: Path, archive: Path | None) -> None:
         running = facts | {"runs": True}
         _held("the earlier mesh, this SDK", present.client("check", facts["address"], running))
         earlier.run("down", "--keep")
-        address = _address(present)
+        address = start_mesh(present)
         check(present, running, address)
         _held("upgraded with a sandbox running: this mesh, this SDK")
         _held("this mesh, the earlier SDK", earlier.client("check", address, running))
         present.run("down", "--keep")
-        address = _address(earlier)
+        address = start_mesh(earlier)
         check(earlier, running, address)
         _held("rolled back with a sandbox running: the earlier mesh, the earlier SDK")
         earlier.run("down")
         (folder / "facts.json").write_text(json.dumps(facts))
         if archive is not None:
             record(archive, folder)
-        check(present, facts, _address(present))
+        check(present, facts, start_mesh(present))
         _held("upgraded after everything was saved")
     finally:
         present.run("down")

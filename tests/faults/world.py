@@ -36,6 +36,9 @@ class Shape:
 class World:
     """A Redis server, drivers, allocators, brokers and gateways, each a process."""
 
+    python = Path(sys.executable)
+    """The interpreter of services that are added."""
+
     def __init__(self, settings: MeshSettings, folder: Path, shape: Shape, environment: dict[str, str]) -> None:
         self.settings = settings
         self.folder = folder
@@ -115,7 +118,7 @@ class World:
     def add(self, name: str, *arguments: str, before: Sequence[str] = ()) -> None:
         """Add a service, which is not started yet."""
         listen = ("--listen", f"unix://{self._socket(name)}")
-        command = [*before, sys.executable, "-m", "sandmeshd.cli.service", *arguments, *listen]
+        command = [*before, str(self.python), "-m", "sandmeshd.cli.service", *arguments, *listen]
         self.programs[name] = Program(name, command, self._environment, self.folder / f"{name}.log")
 
     def _socket(self, name: str) -> Path:
@@ -124,7 +127,11 @@ class World:
 
 @asynccontextmanager
 async def open_world(
-    folder: Path, count: int = 1, shape: Shape | None = None, environment: Mapping[str, str] | None = None
+    folder: Path,
+    count: int = 1,
+    shape: Shape | None = None,
+    environment: Mapping[str, str] | None = None,
+    python: Path = World.python,
 ) -> AsyncGenerator[World]:
     """Run a world until the block ends, and leave nothing of it."""
     variables = dict(environment or {})
@@ -132,6 +139,7 @@ async def open_world(
     settings = MeshSettings.model_validate({"mesh_id": f"fault-{secrets.token_hex(4)}", **overrides})
     settings.paths.make()
     world = World(settings, folder, shape or Shape(services=count), variables)
+    world.python = python
     try:
         await world.open()
         yield world
