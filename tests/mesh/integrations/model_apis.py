@@ -21,6 +21,17 @@ from tests.isolation.secret_world import write_authority
 
 ANTHROPIC, OPENAI, GEMINI = "api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"
 DONE = "It adds now."
+# aider's model has no tools: it writes what is to be replaced.
+EDITS = "SEARCH/REPLACE"
+EDIT = """sums.py
+```python
+<<<<<<< SEARCH
+    return a - b
+=======
+    return a + b
+>>>>>>> REPLACE
+```
+"""
 
 
 @dataclass
@@ -53,6 +64,8 @@ class ModelApis:
             arguments = {"command": self.command, "description": "Fix it"}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
         reason = "tool_use" if block["type"] == "tool_use" else "end_turn"
+        if EDITS in json.dumps(body.get("system", "")) and "I ran" not in json.dumps(body["messages"]):
+            delta["text"] = f"{EDIT}{DONE}"
         message: dict[str, Any] = {
             "id": "msg_1",
             "type": "message",

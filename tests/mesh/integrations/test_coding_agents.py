@@ -23,11 +23,14 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)
 
 KEYS = {"claude": "sk-ant-real-5f1c", "codex": "sk-openai-real-77aa", "gemini": "AIza-real-0b9d"}
 HOSTS = {"claude": ANTHROPIC, "codex": OPENAI, "gemini": GEMINI}
+OF_CLAUDE = {"aider": "claude"}
 # It fixes the bug, runs the test, and looks for what should not be there.
 FIX = (
     "sed -i 's/a - b/a + b/' sums.py && python3 check.py && env > seen.txt; ls -a >> seen.txt; "
     "curl -sS -m 20 https://example.org 2>> seen.txt; true"
 )
+# aider has no tool for commands: it edits files itself, and runs the test that it is given.
+OPTIONS = {"codex": ("--", "--model", "gpt-5"), "aider": ("--", "--auto-test", "--test-cmd", FIX)}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -80,23 +83,27 @@ async def run(commands: Commands, *arguments: str, ok: bool = True) -> Done:
     return await asyncio.to_thread(lambda: commands.run("agent", *arguments, ok=ok))
 
 
-@pytest.mark.parametrize("agent", list(KEYS))
+@pytest.mark.parametrize("agent", [*KEYS, *OF_CLAUDE])
 async def test_an_agent_fixes_a_bug_in_its_copy_and_the_key_stays_outside(
     commands: Commands, apis: ModelApis, tmp_path: Path, agent: str
 ) -> None:
     folder = make_repository(tmp_path / "project")
+    key = OF_CLAUDE.get(agent, agent)
+    if agent == "aider":
+        # Its environment takes longer than a command of these tests may.
+        built = await asyncio.to_thread(commands.start, "build", agent)
+        assert (await asyncio.to_thread(built.communicate), built.returncode)[1] == 0
     with named(commands) as name:
-        model = ("--", "--model", "gpt-5") if agent == "codex" else ()
-        done = await run(commands, agent, str(folder), "--name", name, "-p", "Fix sums.py", *model)
+        done = await run(commands, agent, str(folder), "--name", name, "-p", "Fix sums.py", *OPTIONS.get(agent, ()))
         assert DONE in done.out
         assert "a - b" in (folder / "sums.py").read_text()  # a copy
-        assert apis.keys[HOSTS[agent]] == {KEYS[agent]}
+        assert apis.keys[HOSTS[key]] == {KEYS[key]}
         shown = (await run(commands, "diff", name)).out
         assert "-    return a - b\n+    return a + b\n" in shown
-        assert KEYS[agent] not in shown
+        assert KEYS[key] not in shown
         assert "sandmesh_secret_" in shown
         assert "403" in shown  # of example.org
-        for absent in ("PASSWORD", "+.env", "token@"):
+        for absent in ("PASSWORD", "+.env", "token@", "b/.aider"):
             assert absent not in shown
         await run(commands, "apply", name)
         assert "return a + b" in (folder / "sums.py").read_text()

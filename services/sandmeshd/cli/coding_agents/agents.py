@@ -71,6 +71,8 @@ class CodingAgent:
     variables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Files below its home that are written unless they exist; {url} stands for the API's address."""
+    caches: tuple[str, ...] = ()
+    """Patterns of what it keeps for itself in the folder, which is not part of its changes."""
 
     def api(self, environment: Mapping[str, str]) -> ModelApi:
         """Return the first API whose key the environment has, else the default one."""
@@ -125,6 +127,14 @@ trust_level = "trusted"
 _GEMINI_SETTINGS: Final = json.dumps(
     {"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": False}}
 )
+# Its histories, which it would keep in the folder.
+_AIDER_SETTINGS: Final = """input-history-file: $HOME/.aider.input.history
+chat-history-file: $HOME/.aider.chat.history.md
+gitignore: false
+analytics-disable: true
+check-update: false
+show-release-notes: false
+"""
 _OPENCODE_SETTINGS: Final = json.dumps({"permission": "allow", "autoupdate": False, "share": "disabled"})
 
 AGENTS: Final = MappingProxyType(
@@ -172,6 +182,18 @@ AGENTS: Final = MappingProxyType(
                 task=("--prompt",),
                 variables={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
                 settings={".gemini/settings.json": _GEMINI_SETTINGS},
+            ),
+            CodingAgent(
+                name="aider",
+                title="aider",
+                program="python3 -m aider",
+                apis=(ANTHROPIC, OPENAI),
+                task=("--yes-always", "--message"),
+                resume=("--restore-chat-history",),
+                # What is known of models comes with it.
+                variables={"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+                settings={".aider.conf.yml": _AIDER_SETTINGS},
+                caches=(".aider.tags.cache.v*",),
             ),
         )
     }

@@ -107,7 +107,7 @@ class AgentOptions:
         name = self.name or f"{agent.name}-{whole.name.lstrip('.-_') or 'root'}"[:60]
         found = find_work(name)
         if found is None:
-            patterns = (*ignored(whole), *(self.exclude or ()))
+            patterns = (*ignored(whole), *agent.caches, *(self.exclude or ()))
             return AgentWork(name, agent.name, str(whole), patterns, scan(whole, patterns), mounted=self.mount)
         if (found.agent, found.directory, found.mounted) != (agent.name, str(whole), self.mount):
             fix = f"choose another --name, or remove it with `sandmesh agent rm {name}`"
