@@ -21,6 +21,7 @@ _FIELDS = {
     "snapshot_bytes": "snapshot_bytes",
     "exposed_ports": "exposed_ports",
     "calls_in_flight": "calls_in_flight",
+    "paused_sandboxes": "paused_sandboxes",
 }
 
 
@@ -39,8 +40,8 @@ class QuotasAsync:
     async def set(self, limits: Mapping[str, float | str | None], *, project: str = "", user_id: str = "") -> QuotaInfo:
         """Change limits of a project or a user; None removes one, and the others stay.
 
-        They are sandboxes, memory, cpus, creates_per_minute, snapshot_bytes, exposed_ports and calls_in_flight. A limit
-        below what is in use ends nothing; what is begun beyond it raises QuotaExceeded.
+        They are sandboxes, memory, cpus, creates_per_minute, snapshot_bytes, exposed_ports, calls_in_flight and
+        paused_sandboxes. A limit below what is in use ends nothing; what is begun beyond it raises QuotaExceeded.
 
         Raises:
             InvalidArgument: A limit is unknown or does not fit, or not exactly one of `project` and `user_id` is set.

@@ -16,7 +16,7 @@ Kind = Literal["project", "caller"]
 
 CLAIMED = ("sandboxes", "memory_bytes", "cpu_millis", "creates_per_minute")
 """The names of quotas that claims keep to."""
-QUOTAS = (*CLAIMED, "snapshot_bytes", "exposed_ports", "calls_in_flight")
+QUOTAS = (*CLAIMED, "snapshot_bytes", "exposed_ports", "calls_in_flight", "paused_sandboxes")
 """The names of all, in the order in which the store returns their use."""
 
 _REMEDIES = {
@@ -24,6 +24,7 @@ _REMEDIES = {
     "snapshot_bytes": "delete a snapshot",
     "exposed_ports": "revoke one, or release its sandbox",
     "calls_in_flight": "wait for one to end",
+    "paused_sandboxes": "resume or release a paused one",
 }
 
 

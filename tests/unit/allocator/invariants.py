@@ -136,6 +136,7 @@ def _check_capacity(data: Data, caps: Caps | None) -> None:
         name: sums for name, sums in held.items() if any(sums.values())
     }
     _check_endings(data)
+    _check_resting(data)
     assert caps is None or len(used) <= caps.mesh
     ports: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for one in used:
@@ -143,6 +144,16 @@ def _check_capacity(data: Data, caps: Caps | None) -> None:
             assert port not in ports[records[one]["node"]]
             ports[records[one]["node"]][port] = one
     assert data.below("ports") == ports
+
+
+def _check_resting(data: Data) -> None:
+    """A sandbox counts as paused from the intent to pause it until the intent to resume it."""
+    groups: defaultdict[str, set[str]] = defaultdict(set)
+    for one, fields in data.records.items():
+        if fields["state"] in RUNNING and fields["session"] and (fields["intent"] or fields["state"]) == "PAUSED":
+            for kind in ("caller", "project"):
+                groups[f"{kind}:{fields[kind]}"].add(one)
+    assert data.below("resting") == groups
 
 
 def _check_endings(data: Data) -> None:

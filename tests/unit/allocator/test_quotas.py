@@ -13,7 +13,7 @@ from sandmesh.errors import InvalidArgument, QuotaExceeded
 from sandmeshd.tenants.quotas import QuotaRecords
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.invariants import check, dump
-from tests.unit.store.waiting import commands
+from tests.unit.store.waiting import commands, until
 
 GIB = 2**30
 
@@ -66,6 +66,38 @@ async def test_memory_and_processors_in_use_are_the_sums_of_limits(mesh: Mesh) -
         assert (await allocator.claim("three", user="ada", spec=small(2 * GIB, 100))).claimed
         use = (await quota_of(mesh, "ada")).use
         assert (use.sandboxes, use.memory_bytes, use.cpu_millis) == (2, 3 * GIB, 600)
+
+
+async def test_paused_sandboxes_count_against_a_quota_of_theirs_and_others_may_run_meanwhile(mesh: Mesh) -> None:
+    quotas = QuotaRecords(mesh.store)
+    await quotas.set("caller", "ada", {"sandboxes": 1}, [])
+    async with mesh.allocator() as allocator:
+        first = (await allocator.claim("one", user="ada")).sandbox
+        await allocator.pause(first, first.lease.fencing_token)
+        with pytest.raises(QuotaExceeded, match="the quota sandboxes of the user ada is reached"):
+            await allocator.claim("two", user="ada")
+        await quotas.set("caller", "ada", {"paused_sandboxes": 1}, [])
+        second = (await allocator.claim("two", user="ada")).sandbox
+        use = (await quota_of(mesh, "ada")).use
+        assert (use.sandboxes, use.paused_sandboxes) == (1, 1)
+        with pytest.raises(QuotaExceeded) as caught:
+            await allocator.pause(second, second.lease.fencing_token)
+        assert (caught.value.facts["quota"], caught.value.facts["used"]) == ("paused_sandboxes", "1")
+        with pytest.raises(QuotaExceeded) as caught:
+            await allocator.resume(first, first.lease.fencing_token)
+        assert caught.value.facts["quota"] == "sandboxes"
+        states = [(await allocator.get(one.sandbox_id)).state for one in (first, second)]
+        assert states == [pb.SANDBOX_STATE_PAUSED, pb.SANDBOX_STATE_READY]
+        check(await dump(mesh.store), None)
+        await allocator.release(second)
+        await until(lambda: _has_room(mesh))
+        assert (await allocator.resume(first, first.lease.fencing_token)).state == pb.SANDBOX_STATE_READY
+        use = (await quota_of(mesh, "ada")).use
+        assert (use.sandboxes, use.paused_sandboxes) == (1, 0)
+
+
+async def _has_room(mesh: Mesh) -> bool:
+    return (await quota_of(mesh, "ada")).use.sandboxes == 0
 
 
 async def test_a_sandbox_without_a_limit_is_refused_where_its_resource_is_counted(mesh: Mesh) -> None:

@@ -22,6 +22,7 @@ from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordSto
 from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.store import StoreSettings, open_store
+from sandmeshd.tenants.quotas import QuotaRecords
 from tests.unit.allocator.invariants import Caps, check, dump
 from tests.unit.allocator.states_world import CAPS, NODES, Allocator, World, want
 from tests.unit.store.waiting import commands
@@ -30,6 +31,7 @@ T = TypeVar("T")
 Step = Callable[["Steps"], bool]
 
 ALLOCATORS, HOUR_US, GRACE_SECONDS = 3, 3600 * 10**6, 1000.0
+RUNTIME_STATES = {"PAUSED": driver_pb2.RUNTIME_STATE_PAUSED, "READY": driver_pb2.RUNTIME_STATE_RUNNING}
 SETTINGS = AllocatorSettings(owner_grace_seconds=GRACE_SECONDS, node_grace_seconds=GRACE_SECONDS)
 
 
@@ -117,14 +119,18 @@ class Steps(RuleBasedStateMachine):
         template=st.sampled_from(("base", "other")),
         ports=st.sampled_from((0, 0, 3)),
         times=st.sampled_from(((HOUR_US, 0), (HOUR_US, 0), (HOUR_US, 1), (1, 0), (HOUR_US, HOUR_US))),
+        on_idle=st.sampled_from(("", "pause")),
     )
-    def claim(self, at: int, session: str, slot: str, template: str, ports: int, times: tuple[int, int]) -> None:
+    def claim(
+        self, at: int, session: str, slot: str, template: str, ports: int, times: tuple[int, int], on_idle: str
+    ) -> None:
         user = f"user of {session[1] in '12'}"
         spec = pb.SandboxSpec(template=template, port_count=ports, labels={"session": session})
         batch = BatchTurn(session, int(session[1]), 1) if session in ("s4", "s5") else None
         made = Claim(
             session, slot, self.name("t"), self.name("sb"), times[0], spec,
-            replace(want(template, ports, user), batch=batch), times[1], user, session,
+            replace(want(template, ports, user), batch=batch), times[1], on_idle if times[1] else "",
+            user_id=user, session_id=session,
         )  # fmt: skip
         self.ask(self.allocators[at], made, "")
 
@@ -136,7 +142,7 @@ class Steps(RuleBasedStateMachine):
     )
     def claim_and_get(self, at: int, sessions: list[str], idle: bool, ports: int) -> None:
         for session in sessions:
-            self.claim(at, session, "a", "base", ports, (HOUR_US, HOUR_US if idle else 0))
+            self.claim(at, session, "a", "base", ports, (HOUR_US, HOUR_US if idle else 0), "")
             for record in list(self.allocators[at].starting):
                 if self.do(self.allocators[at].records.started(record.sandbox_id)):
                     self.keep_in_runtime(record)
@@ -155,7 +161,7 @@ class Steps(RuleBasedStateMachine):
         if reply.kind in ("queued", "wait"):
             allocator.claims.append((made, record.sandbox_id if record else ""))
             return
-        assert record is not None or reply.kind == "left"
+        assert record is not None or reply.kind in ("left", "quota")
         if reply.kind == "create" and record is not None:
             if record.sandbox_id == made.sandbox_id and record.sandbox_id not in self.holders:
                 self.granted(record)
@@ -193,14 +199,55 @@ class Steps(RuleBasedStateMachine):
                 assert reply.kind == ("lost" if stale else "released")
 
     @precondition(there_are("READY", "PAUSED"))
-    @rule(at=allocators, pick=picks, state=st.sampled_from(("PAUSED", "READY")), seen=st.booleans())
-    def pause_or_resume(self, at: int, pick: int, state: str, seen: bool) -> None:
+    @rule(
+        at=allocators,
+        pick=picks,
+        state=st.sampled_from(("PAUSED", "READY")),
+        seen=st.sampled_from(("settled", "settled", "driver", "nothing")),
+    )
+    def pause_or_resume(self, at: int, pick: int, state: str, seen: str) -> None:
+        """Pause or resume one, up to its end, or to a crash after, or before, the driver did it."""
         record = self.some(pick, "READY", "PAUSED")
-        if record is not None and record.token:
-            records = self.allocators[at].records
-            reply = self.do(records.intend(record.sandbox_id, record.token, state))
-            if reply.kind == "intended" and seen:
-                assert self.do(records.settle(record.sandbox_id, state)) is not None
+        if record is None or not record.token:
+            return
+        records = self.allocators[at].records
+        reply = self.do(records.intend(record.sandbox_id, record.token, state))
+        if reply.kind != "intended":
+            assert reply.kind == "busy" or reply.kind == ("quota" if reply.quota else "done")
+            return
+        self.within_quotas(record, state)
+        if seen != "nothing" and record.sandbox_id in self.runtime:
+            self.runtime[record.sandbox_id].state = RUNTIME_STATES[state]
+        if seen == "settled":
+            assert self.do(records.settle(record.sandbox_id, state)) is not None
+
+    def within_quotas(self, record: RecordState, state: str) -> None:
+        """Hold that a change of pause was let through by quotas that have room for it."""
+        data = self.do(dump(self.world.store))
+        owner = f"project:{record.text('project')}"
+        limits, resting = data.get(f"quota:{owner}"), set(data.get(f"resting:{owner}"))
+        changed = (record.text("intent") or record.state) != state
+        if changed and state == "PAUSED" and "paused_sandboxes" in limits:
+            assert len(resting) <= int(limits["paused_sandboxes"])
+        if changed and state == "READY" and len(limits) == 2:
+            assert len(set(data.get(owner)) - resting) <= int(limits["sandboxes"])
+
+    @rule(sandboxes=st.sampled_from((None, None, 2, 4)), paused=st.sampled_from((None, 1, 2)))
+    def set_quotas(self, sandboxes: int | None, paused: int | None) -> None:
+        limits = {"sandboxes": sandboxes, "paused_sandboxes": paused}
+        kept = {name: limit for name, limit in limits.items() if limit is not None}
+        self.do(QuotaRecords(self.world.store).set("project", "default", kept, sorted(set(limits) - set(kept))))
+
+    @precondition(there_are("READY", "PAUSED"))
+    @rule(at=allocators, pick=picks)
+    def compare(self, at: int, pick: int) -> None:
+        """Record whether one is paused as its runtime has it, as a comparison with its node does."""
+        record = self.some(pick, "READY", "PAUSED")
+        found = self.runtime.get(record.sandbox_id) if record is not None else None
+        if record is not None and found is not None:
+            state = "PAUSED" if found.state == driver_pb2.RUNTIME_STATE_PAUSED else "READY"
+            settled = self.do(self.allocators[at].records.settle(record.sandbox_id, state))
+            assert settled is None or (settled.state, settled.text("intent")) == (state, "")
 
     @precondition(there_are("READY", "PAUSED"))
     @rule(at=allocators, pick=picks)
@@ -356,6 +403,8 @@ class Steps(RuleBasedStateMachine):
             "tomb",
             "left",
             "events",
+            "quota",
+            "quotas",
         }
         assert kinds <= kept | {"user", "user_session", "pools", "usage"}
 

@@ -94,6 +94,7 @@ class PauseControl:
         Raises:
             SandboxNotFound, LeaseLost, WrongState: As named.
             CapabilityMissing: Its driver cannot; it stays as it was.
+            QuotaExceeded: It would count against a quota that is reached; it stays as it was.
         """
         # One change at a time: a driver that is called twice may answer in another order.
         async with self._changing.setdefault(sandbox_id, asyncio.Lock()):
@@ -107,6 +108,8 @@ class PauseControl:
         if reply.kind == "busy":
             message = f"sandbox {sandbox_id} is {record.state}, or is being paused or resumed: try again"
             raise WrongState(message, {"state": record.state})
+        if reply.quota is not None:
+            raise reply.quota.error(1)
         if reply.kind != "done":
             return await self._act(record, target, cause)
         paused = record.text("pause_mode")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 
 from sandmesh.api.driver.v1 import driver_pb2
@@ -233,11 +233,12 @@ class RecordStore(RecordReader):
         return _reply(await self._store.run("release", arguments))
 
     async def intend(self, sandbox_id: str, token: int, target: str) -> Reply:
-        """Record that it is to be PAUSED or READY; the kind is intended, done, missing, lost or busy."""
+        """Record that it is to be PAUSED or READY; the kind is intended, done, missing, lost, busy or quota."""
         arguments = {
             "id": sandbox_id, "token": str(token), "target": target, "owner": self.owner, "grace_us": self._grace_us,
         }  # fmt: skip
-        return _reply(await self._store.run("intend", arguments))
+        answer = await self._store.run("intend", arguments)
+        return replace(_reply(answer), quota=_reached(answer[2:]))
 
     async def settle(self, sandbox_id: str, state: str, reason: str = "", actor: str = "mesh") -> RecordState | None:
         """READY <-> PAUSED, as its runtime has it; None where another change is in progress, or it is neither."""

@@ -15,6 +15,7 @@ from sandmeshd.cli.terminal.output import print_ids_or_json, print_json, print_t
 
 NAMES = (
     "sandboxes", "memory", "cpus", "creates_per_minute", "snapshot_bytes", "exposed_ports", "calls_in_flight",
+    "paused_sandboxes",
 )  # fmt: skip
 
 Project = Annotated[str, typer.Option(help="The project.", metavar="NAME", show_default=False)]
@@ -54,8 +55,8 @@ def set_limits(
     limits: Annotated[
         list[str],
         typer.Argument(
-            help="sandboxes, memory, cpus, creates_per_minute, snapshot_bytes, exposed_ports or calls_in_flight; "
-            "none removes one.",
+            help="sandboxes, memory, cpus, creates_per_minute, snapshot_bytes, exposed_ports, calls_in_flight or "
+            "paused_sandboxes; none removes one.",
             metavar="NAME=VALUE...",
         ),
     ],

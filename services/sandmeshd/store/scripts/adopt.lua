@@ -19,6 +19,7 @@ cost_start(made.id, args.price)
 load(made.id, made.node, made.template)
 count_in('caller', made.caller, made.id)
 count_in('project', made.project, made.id)
+if args.state == 'PAUSED' then count_paused(made.id, true) end
 for port in string.gmatch(made.ports, '%d+') do redis.call('HSET', key('ports', made.node), port, made.id) end
 redis.call('ZADD', key('ids'), 0, made.id)
 redis.call('HSET', key('session', made.session), made.slot, made.id)

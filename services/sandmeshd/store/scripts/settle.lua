@@ -5,6 +5,7 @@ if found[1] ~= 'READY' and found[1] ~= 'PAUSED' then return {0} end
 if found[2] ~= '' and found[3] ~= args.owner and is_alive(found[3], args.grace_us) then return {0} end
 redis.call('HSET', record(args.id), 'intent', '')
 redis.call('SREM', key('acting'), args.id)
+count_paused(args.id, args.state == 'PAUSED')
 if found[1] ~= args.state then
   redis.call('HSET', record(args.id), 'pause_mode', args.state == 'PAUSED' and args.mode or '')
   become(args.id, args.state, args.state == 'PAUSED' and args.reason or '')

@@ -32,6 +32,7 @@ class QuotaLimits(_message.Message):
     SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
     EXPOSED_PORTS_FIELD_NUMBER: _builtins.int
     CALLS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    PAUSED_SANDBOXES_FIELD_NUMBER: _builtins.int
     sandboxes: _builtins.int
     """Simultaneous sandboxes, those that start or are being deleted included."""
     memory_bytes: _builtins.int
@@ -46,6 +47,8 @@ class QuotaLimits(_message.Message):
     """URLs of exposed ports, desktops and browsers of their sandboxes that are good."""
     calls_in_flight: _builtins.int
     """Calls of their sandboxes that clients follow."""
+    paused_sandboxes: _builtins.int
+    """Paused sandboxes. Where it is set, they do not count in `sandboxes`; where it is unset, they do."""
     def __init__(
         self,
         *,
@@ -56,10 +59,11 @@ class QuotaLimits(_message.Message):
         snapshot_bytes: _builtins.int | None = ...,
         exposed_ports: _builtins.int | None = ...,
         calls_in_flight: _builtins.int | None = ...,
+        paused_sandboxes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_calls_in_flight", b"_calls_in_flight", "_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_exposed_ports", b"_exposed_ports", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_calls_in_flight", b"_calls_in_flight", "_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_exposed_ports", b"_exposed_ports", "_memory_bytes", b"_memory_bytes", "_paused_sandboxes", b"_paused_sandboxes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "paused_sandboxes", b"paused_sandboxes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calls_in_flight", b"_calls_in_flight", "_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_exposed_ports", b"_exposed_ports", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calls_in_flight", b"_calls_in_flight", "_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_exposed_ports", b"_exposed_ports", "_memory_bytes", b"_memory_bytes", "_paused_sandboxes", b"_paused_sandboxes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "paused_sandboxes", b"paused_sandboxes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__calls_in_flight: _TypeAlias = _typing.Literal["calls_in_flight"]  # noqa: Y015
     _WhichOneofArgType__calls_in_flight: _TypeAlias = _typing.Literal["_calls_in_flight", b"_calls_in_flight"]  # noqa: Y015
@@ -71,6 +75,8 @@ class QuotaLimits(_message.Message):
     _WhichOneofArgType__exposed_ports: _TypeAlias = _typing.Literal["_exposed_ports", b"_exposed_ports"]  # noqa: Y015
     _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__paused_sandboxes: _TypeAlias = _typing.Literal["paused_sandboxes"]  # noqa: Y015
+    _WhichOneofArgType__paused_sandboxes: _TypeAlias = _typing.Literal["_paused_sandboxes", b"_paused_sandboxes"]  # noqa: Y015
     _WhichOneofReturnType__sandboxes: _TypeAlias = _typing.Literal["sandboxes"]  # noqa: Y015
     _WhichOneofArgType__sandboxes: _TypeAlias = _typing.Literal["_sandboxes", b"_sandboxes"]  # noqa: Y015
     _WhichOneofReturnType__snapshot_bytes: _TypeAlias = _typing.Literal["snapshot_bytes"]  # noqa: Y015
@@ -85,6 +91,8 @@ class QuotaLimits(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exposed_ports) -> _WhichOneofReturnType__exposed_ports | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__paused_sandboxes) -> _WhichOneofReturnType__paused_sandboxes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sandboxes) -> _WhichOneofReturnType__sandboxes | None: ...
     @_typing.overload
@@ -105,6 +113,7 @@ class QuotaUse(_message.Message):
     SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
     EXPOSED_PORTS_FIELD_NUMBER: _builtins.int
     CALLS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    PAUSED_SANDBOXES_FIELD_NUMBER: _builtins.int
     sandboxes: _builtins.int
     """Sandboxes."""
     memory_bytes: _builtins.int
@@ -119,6 +128,8 @@ class QuotaUse(_message.Message):
     """URLs."""
     calls_in_flight: _builtins.int
     """Calls, as gateways reported them last; 0 where there is no limit to them."""
+    paused_sandboxes: _builtins.int
+    """Paused sandboxes."""
     def __init__(
         self,
         *,
@@ -129,10 +140,11 @@ class QuotaUse(_message.Message):
         snapshot_bytes: _builtins.int = ...,
         exposed_ports: _builtins.int = ...,
         calls_in_flight: _builtins.int = ...,
+        paused_sandboxes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "paused_sandboxes", b"paused_sandboxes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -273,7 +273,7 @@ class SandboxServiceServicer(object):
         """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
         `auto_resume`.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE (it is paused in another mode, for one), CAPABILITY_MISSING (its
-        driver cannot pause in this mode).
+        driver cannot pause in this mode), QUOTA_EXCEEDED (`paused_sandboxes`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -281,7 +281,8 @@ class SandboxServiceServicer(object):
 
     def ResumeSandbox(self, request, context):
         """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
-        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING, QUOTA_EXCEEDED (`sandboxes`, where paused ones have a
+        quota apart: it stays paused).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -88,11 +88,12 @@ class SandboxServiceStub:
     """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
     `auto_resume`.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE (it is paused in another mode, for one), CAPABILITY_MISSING (its
-    driver cannot pause in this mode).
+    driver cannot pause in this mode), QUOTA_EXCEEDED (`paused_sandboxes`).
     """
     ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]
     """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
-    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING, QUOTA_EXCEEDED (`sandboxes`, where paused ones have a
+    quota apart: it stays paused).
     """
     CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSnapshotRequest, _sandbox_pb2.CreateSnapshotResponse]
     """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
@@ -181,11 +182,12 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
     `auto_resume`.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE (it is paused in another mode, for one), CAPABILITY_MISSING (its
-    driver cannot pause in this mode).
+    driver cannot pause in this mode), QUOTA_EXCEEDED (`paused_sandboxes`).
     """
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
     """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
-    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING, QUOTA_EXCEEDED (`sandboxes`, where paused ones have a
+    quota apart: it stays paused).
     """
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSnapshotRequest, _sandbox_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
     """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
@@ -361,7 +363,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is. Requests resume it, if it has
         `auto_resume`.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE (it is paused in another mode, for one), CAPABILITY_MISSING (its
-        driver cannot pause in this mode).
+        driver cannot pause in this mode), QUOTA_EXCEEDED (`paused_sandboxes`).
         """
 
     @_abc_1.abstractmethod
@@ -371,7 +373,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ResumeSandboxResponse, _abc.Awaitable[_sandbox_pb2.ResumeSandboxResponse]]:
         """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
-        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING, QUOTA_EXCEEDED (`sandboxes`, where paused ones have a
+        quota apart: it stays paused).
         """
 
     @_abc_1.abstractmethod

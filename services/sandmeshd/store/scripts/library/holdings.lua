@@ -1,6 +1,6 @@
--- Quotas of what no claim takes: snapshots, exposed ports and calls in flight, each of a project and of a caller.
+-- Quotas of what no claim takes: snapshots, exposed ports, calls in flight and pauses, each of a project and of a caller.
 -- `snapshots` has an entry for each snapshot, by id, and `snapshot_bytes` their sums, by kind and name of an owner.
-local HOLDINGS = {'snapshot_bytes', 'exposed_ports', 'calls_in_flight'}
+local HOLDINGS = {'snapshot_bytes', 'exposed_ports', 'calls_in_flight', 'paused_sandboxes'}
 
 local function owners_of(project, caller)
   local owners = {}
@@ -65,6 +65,7 @@ local function held_by(kind, name, quota)
     return tonumber(redis.call('HGET', key('snapshot_bytes'), kind .. ':' .. name) or '0')
   end
   if quota == 'exposed_ports' then return exposed_ports(kind, name) end
+  if quota == 'paused_sandboxes' then return redis.call('SCARD', key('resting', kind, name)) end
   return (calls_of(kind, name))
 end
 
@@ -74,6 +75,32 @@ local function holding_reached(owners, quota, amount)
     local limit = redis.call('HGET', key('quota', owner[1], owner[2]), quota)
     local used = limit and held_by(owner[1], owner[2], quota)
     if limit and used + amount > tonumber(limit) then return {owner[1], owner[2], text(used), limit} end
+  end
+  return nil
+end
+
+-- Counts a sandbox as paused from the intent to pause it until the intent to resume it.
+local function count_paused(id, paused)
+  local found = redis.call('HMGET', record(id), 'project', 'caller')
+  for _, owner in ipairs(owners_of(found[1], found[2])) do
+    redis.call(paused and 'SADD' or 'SREM', key('resting', owner[1], owner[2]), id)
+  end
+end
+
+-- The quota that a sandbox does not fit into once it is paused, or resumed, as {kind, name, quota, in use, limit}, or nil.
+local function rest_reached(id, paused)
+  local found = redis.call('HMGET', record(id), 'project', 'caller')
+  local owners = owners_of(found[1], found[2])
+  local counted = owners[1] and redis.call('SISMEMBER', key('resting', owners[1][1], owners[1][2]), id) == 1
+  if not owners[1] or counted == paused then return nil end
+  if paused then
+    local full = holding_reached(owners, 'paused_sandboxes', 1)
+    return full and {full[1], full[2], 'paused_sandboxes', full[3], full[4]}
+  end
+  for _, owner in ipairs(owners) do
+    local limited = limits_of(owner[1], owner[2])
+    local used = limited[1] and limited[2] and sandboxes_in_use(owner[1], owner[2])
+    if used and used >= tonumber(limited[2]) then return {owner[1], owner[2], 'sandboxes', text(used), limited[2]} end
   end
   return nil
 end

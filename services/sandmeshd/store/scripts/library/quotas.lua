@@ -1,5 +1,6 @@
 -- Quotas: the limits of a project and of a user, as the hash quota:<kind>:<name>, changed while the mesh runs. What is in use is
--- the set <kind>:<name> of sandboxes, the sums of their resources in held:<kind>:<name>, and the last minute's creates.
+-- the set <kind>:<name> of sandboxes, those of them that are paused in resting:<kind>:<name>, the sums of their resources in
+-- held:<kind>:<name>, and the last minute's creates.
 local MINUTE_US = 60000000
 local QUOTAS = {'sandboxes', 'memory_bytes', 'cpu_millis', 'creates_per_minute'}
 local CREATES = #QUOTAS
@@ -36,7 +37,7 @@ end
 
 local function limits_of(kind, name)
   local owner = kind .. ':' .. name
-  limits[owner] = limits[owner] or redis.call('HMGET', key('quota', kind, name), unpack(QUOTAS))
+  limits[owner] = limits[owner] or redis.call('HMGET', key('quota', kind, name), 'paused_sandboxes', unpack(QUOTAS))
   return limits[owner]
 end
 
@@ -60,8 +61,14 @@ local function hold_ending(kind, name, id, sign)
   end
 end
 
+-- Paused sandboxes count against a quota of theirs where there is one, and else as all others.
+local function sandboxes_in_use(kind, name)
+  local all = redis.call('SCARD', key(kind, name))
+  return limits_of(kind, name)[1] and all - redis.call('SCARD', key('resting', kind, name)) or all
+end
+
 local function in_use(kind, name, quota)
-  if quota == 'sandboxes' then return redis.call('SCARD', key(kind, name)) end
+  if quota == 'sandboxes' then return sandboxes_in_use(kind, name) end
   if quota ~= 'creates_per_minute' then return tonumber(redis.call('HGET', key('held', kind, name), quota) or '0') end
   local creates = key('creates', kind, name)
   redis.call('ZREMRANGEBYSCORE', creates, '-inf', text(now - MINUTE_US))
@@ -77,10 +84,11 @@ local function quota_reached(want)
   for _, owner in ipairs({{'project', project_of(want.caller)}, {'caller', want.caller}}) do
     local limited = limits_of(owner[1], owner[2])
     for index, quota in ipairs(QUOTAS) do
-      if limited[index] then
+      local limit = limited[index + 1]
+      if limit then
         local amount, used = want[quota] or 1, in_use(owner[1], owner[2], quota)
-        if amount == 0 or used + amount > tonumber(limited[index]) then
-          return {owner[1], owner[2], quota, text(used), limited[index]}
+        if amount == 0 or used + amount > tonumber(limit) then
+          return {owner[1], owner[2], quota, text(used), limit}
         end
       end
     end
@@ -99,7 +107,7 @@ end
 
 local function count_create(want, id)
   for _, owner in ipairs({{'project', project_of(want.caller)}, {'caller', want.caller}}) do
-    if limits_of(owner[1], owner[2])[CREATES] then
+    if limits_of(owner[1], owner[2])[CREATES + 1] then
       local creates = key('creates', owner[1], owner[2])
       redis.call('ZADD', creates, text(now), id)
       redis.call('PEXPIRE', creates, text(MINUTE_US / 1000))
