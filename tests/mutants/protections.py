@@ -142,10 +142,17 @@ _PRINCIPALS = (
     Mutant(
         "a quota bounds creates",
         "services/sandmeshd/store/scripts/library/quotas.lua",
-        "if amount == 0 or used + amount > tonumber(limited[index]) then",
+        "if amount == 0 or used + amount > tonumber(limit) then",
         "if false then",
         "tests/unit/allocator/test_quotas.py::"
         "test_200_creates_at_once_by_five_allocators_make_as_many_sandboxes_as_the_quota_allows",
+    ),
+    Mutant(
+        "a quota bounds pauses, and resumes beside it",
+        "services/sandmeshd/store/scripts/intend.lua",
+        "if reached then return {'quota', whole(args.id), unpack(reached)} end",
+        "",
+        "tests/unit/allocator/test_quotas.py::test_paused_sandboxes_have_a_quota_of_theirs",
     ),
     Mutant(
         "a quota bounds snapshots",

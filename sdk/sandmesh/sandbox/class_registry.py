@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import AlreadyExists
@@ -38,6 +38,12 @@ class SandboxConfig:
 
     scratch: tuple[str, ...] = ()
     """Directories at the root that are file systems in memory."""
+
+    idle_timeout: float | None = None
+    """Seconds without a use after which `on_idle` is done; None: the mesh's default."""
+
+    on_idle: Literal["release", "pause"] | None = None
+    """What is done then; None: the mesh's default."""
 
 
 class ClassRegistry:

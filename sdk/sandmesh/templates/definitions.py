@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Required, TypedDict, cast
 
-from sandmesh._client.messages import read_name, write_spec, write_ttl
+from sandmesh._client.messages import read_name, write_on_idle, write_spec, write_ttl
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import NetworkInput
@@ -40,6 +40,8 @@ class DefinitionFields(TypedDict, total=False):
     environments: Mapping[str, Any] | None
     scratch: Sequence[str] | None
     root: bool | None
+    idle_timeout: float | None
+    on_idle: str | None
 
 
 def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
@@ -71,6 +73,8 @@ def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition
         environments=write_environments(fields.get("environments")),
         scratch=_names("scratch", "directories", fields.get("scratch")),
         root=_flag("root", fields.get("root")),
+        idle_timeout=write_ttl(fields.get("idle_timeout"), "idle_timeout"),
+        on_idle=write_on_idle(fields.get("on_idle")),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import SandboxType
@@ -85,6 +85,12 @@ class Registration(TypedDict, total=False):
     scratch: Sequence[str] | None
     """Directories at the root, as ["/app"], where each of its sandboxes has its own file system in memory."""
 
+    idle_timeout: float | None
+    """Seconds without a use after which `on_idle` is done, where who creates one has no `idle_timeout`."""
+
+    on_idle: Literal["release", "pause"] | None
+    """What is done then, where who creates one does not say; it needs an `idle_timeout`."""
+
 
 class SandboxRegistry:
     """The sandbox classes of this program, by type.
@@ -124,6 +130,8 @@ class SandboxRegistry:
             requirements=tuple(options.get("requirements") or ()),
             environments=dict(options.get("environments") or {}),
             scratch=tuple(options.get("scratch") or ()),
+            idle_timeout=options.get("idle_timeout"),
+            on_idle=options.get("on_idle"),
         )
         return lambda made: _register(made, config)
 
@@ -187,6 +195,8 @@ def _register(made: C, config: SandboxConfig) -> C:
             "requirements": config.requirements,
             "environments": config.environments,
             "scratch": config.scratch,
+            "idle_timeout": config.idle_timeout,
+            "on_idle": config.on_idle,
         },
         [tool.definition() for tool in tools],
     )

@@ -76,7 +76,7 @@ async def open_allocator(
     reconciler = Reconciler(store, records, maintenance, recovery)
     event_log = EventLog(store, settings.event_poll_seconds)
     starter = ClaimStarter(settings, records, nodes, tasks, store.mesh_id)
-    pause = PauseControl(records, nodes, store.notifications)
+    pause = PauseControl(records, nodes, store.notifications, tasks)
     sweep_once = partial(_sweep_once, maintenance, nodes, starter, lambda idle: tasks.attempt(pause.pause_idle(idle)))
     await _recover(recovery, nodes, sweep_once, broken or {})
     NodeWatch(settings, store.mesh_id, nodes, reconciler, event_log, metrics.egress_refusals).open(tasks)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 PackageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,127}$")]
 EnvironmentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
@@ -168,6 +168,18 @@ class Template(BaseModel):
 
     scratch: tuple[ScratchDirectory, ...] = Field(default=(), max_length=MOST_SCRATCH)
     """Directories at the root where each of its sandboxes has its own file system in memory."""
+
+    idle_timeout: float | None = Field(default=None, gt=0)
+    """Seconds without a use after which `on_idle` is done where a request has none; None: the mesh's default."""
+
+    on_idle: Literal["release", "pause"] | None = None
+    """What is done then where a request does not say; None: the mesh's default."""
+
+    @model_validator(mode="after")
+    def _check_idle(self) -> Self:
+        if self.on_idle is not None and self.idle_timeout is None:
+            raise ValueError("on_idle needs an idle_timeout")
+        return self
 
     @property
     def needs_programs(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from typing import Final, Literal
 
 from pydantic import ValidationError
 
@@ -24,6 +25,7 @@ from sandmeshd.templates.model import (
 )
 
 LEVELS = ("low", "medium", "high")
+_IDLE_ACTIONS: Final = {sandbox_pb2.IDLE_ACTION_RELEASE: "release", sandbox_pb2.IDLE_ACTION_PAUSE: "pause"}
 # Pinned, so that a sandbox of next year is the same as one of today.
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?==[A-Za-z0-9.+!_-]+")
 
@@ -55,7 +57,7 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "image_is_shipped": not definition.image or bool(image_template(definition.image, shipped)),
         "limits": _limits(definition.limits),
         "security_level": level,
-        "call_seconds": _seconds(definition),
+        "call_seconds": _seconds(definition, "call_timeout"),
         "runtime_config": dict(definition.runtime_config),
         "tools": tuple(_tool(name, tool) for tool in definition.tools),
         "on_demand": imaged.on_demand or bool(definition.requirements),
@@ -63,6 +65,8 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "data": imaged.data or parent.data,
         "root": definition.root if definition.HasField("root") else parent.root,
         "scratch": _scratch(definition, (*imaged.scratch, *parent.scratch)),
+        "idle_timeout": _seconds(definition, "idle_timeout") or parent.idle_timeout,
+        "on_idle": _IDLE_ACTIONS.get(definition.on_idle, parent.on_idle),
     }
     try:
         return Template.model_validate(values)
@@ -138,10 +142,11 @@ def _limits(limits: sandbox_pb2.Limits) -> TemplateLimits:
     )
 
 
-def _seconds(definition: pb.TemplateDefinition) -> float | None:
-    if not definition.HasField("call_timeout"):
+def _seconds(definition: pb.TemplateDefinition, field: Literal["call_timeout", "idle_timeout"]) -> float | None:
+    if not definition.HasField(field):
         return None
-    return definition.call_timeout.ToNanoseconds() / 1e9
+    duration = definition.call_timeout if field == "call_timeout" else definition.idle_timeout
+    return duration.ToNanoseconds() / 1e9
 
 
 def _servers(definition: pb.TemplateDefinition, groups: Iterable[str]) -> str:

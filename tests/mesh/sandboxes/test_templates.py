@@ -81,7 +81,9 @@ async def test_own_tools_run_inside_apart_from_users_cells(weather: WeatherSandb
 async def test_directories_in_memory_are_each_sandboxes_own_below_a_root_that_is_read_only(
     make_mesh: MeshMaker,
 ) -> None:
-    @SandboxRegistry.register("runtime-sandbox-base", sandbox_type="tasks", scratch=["/app", "/logs"])
+    @SandboxRegistry.register(
+        "runtime-sandbox-base", sandbox_type="tasks", scratch=["/app", "/logs"], idle_timeout=300, on_idle="pause"
+    )
     class TasksAsync(BaseSandboxAsync): ...
 
     async with make_mesh() as mesh:
@@ -91,11 +93,17 @@ async def test_directories_in_memory_are_each_sandboxes_own_below_a_root_that_is
             ).is_error
             assert (await one.run_ipython_cell("open('/app/src/a').read()")).text.strip() == repr("1\n")
             assert (await other.run_shell_command("ls -A /app /logs")).stdout == "/app:\n\n/logs:\n"
+            info = await one.get_info()
+            assert (info["idle_timeout"], info["on_idle"]) == ("300s", "IDLE_ACTION_PAUSE")
             assert "Read-only file system" in (await one.run_shell_command("touch /other")).stderr
         async with BaseSandboxAsync(base_url=mesh.addresses[0]) as plain:
             assert (await plain.run_shell_command("ls -d /app")).is_error
         # An environment variable that Python reads at its start takes a bwrap of its own.
-        async with TasksAsync(base_url=mesh.addresses[0], env={"LC_ALL": "C"}) as own:
+        async with TasksAsync(
+            base_url=mesh.addresses[0], env={"LC_ALL": "C"}, idle_timeout=60, on_idle="release"
+        ) as own:
+            info = await own.get_info()
+            assert (info["idle_timeout"], info["on_idle"]) == ("60s", "IDLE_ACTION_RELEASE")
             assert (await own.run_shell_command("echo 1 > /app/a && cat /app/a")).stdout == "1\n"
 
 

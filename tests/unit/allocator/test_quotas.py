@@ -68,7 +68,7 @@ async def test_memory_and_processors_in_use_are_the_sums_of_limits(mesh: Mesh) -
         assert (use.sandboxes, use.memory_bytes, use.cpu_millis) == (2, 3 * GIB, 600)
 
 
-async def test_paused_sandboxes_count_against_a_quota_of_theirs_and_others_may_run_meanwhile(mesh: Mesh) -> None:
+async def test_paused_sandboxes_have_a_quota_of_theirs(mesh: Mesh) -> None:
     quotas = QuotaRecords(mesh.store)
     await quotas.set("caller", "ada", {"sandboxes": 1}, [])
     async with mesh.allocator() as allocator:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
@@ -22,40 +21,34 @@ from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordSto
 from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.store import StoreSettings, open_store
-from sandmeshd.tenants.quotas import QuotaRecords
 from tests.unit.allocator.invariants import Caps, check, dump
+from tests.unit.allocator.pause_steps import ALLOCATORS, PauseSteps, allocators, picks, there_are
 from tests.unit.allocator.states_world import CAPS, NODES, Allocator, World, want
 from tests.unit.store.waiting import commands
 
-T = TypeVar("T")
-Step = Callable[["Steps"], bool]
-
-ALLOCATORS, HOUR_US, GRACE_SECONDS = 3, 3600 * 10**6, 1000.0
-RUNTIME_STATES = {"PAUSED": driver_pb2.RUNTIME_STATE_PAUSED, "READY": driver_pb2.RUNTIME_STATE_RUNNING}
+HOUR_US, GRACE_SECONDS = 3600 * 10**6, 1000.0
+TIMES = (
+    (HOUR_US, 0, ""),
+    (HOUR_US, 0, ""),
+    (HOUR_US, 1, ""),
+    (1, 0, ""),
+    (HOUR_US, HOUR_US, ""),
+    (HOUR_US, 1, "pause"),
+)
+"""Of a lease and of being idle, and what is done then."""
 SETTINGS = AllocatorSettings(owner_grace_seconds=GRACE_SECONDS, node_grace_seconds=GRACE_SECONDS)
 
 
-def there_are(*states: str) -> Step:
-    """Give the condition that a record is in one of the states."""
-    return lambda self: bool(self.data.ids(*states))
-
-
-def anybody(what: str) -> Step:
+def anybody(what: str) -> Callable[[Steps], bool]:
     """Give the condition that an allocator has something under way."""
     return lambda self: any(getattr(allocator, what) for allocator in self.allocators)
 
 
-allocators = st.integers(0, ALLOCATORS - 1)
-picks = st.integers(0, 999)
-
-
-class Steps(RuleBasedStateMachine):
+class Steps(PauseSteps):
     """Every step that an allocator, a caller, a crash or a runtime can take."""
 
     def __init__(self, world: World) -> None:
-        super().__init__()
-        self.world = world
-        self.runtime: dict[str, driver_pb2.RuntimeSandbox] = {}
+        super().__init__(world)
         self.token = 0
         self.names = 0
         self.holders: dict[str, str] = {}
@@ -65,9 +58,6 @@ class Steps(RuleBasedStateMachine):
         self.do(commands(world.store).flushdb())
         self.do(self.begin())
         self.data = self.do(dump(world.store))
-
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.world.run(work)
 
     def fresh(self) -> Allocator:
         records = RecordStore(self.world.store, int(GRACE_SECONDS * 1e6))
@@ -105,11 +95,6 @@ class Steps(RuleBasedStateMachine):
         busy = [allocator for allocator in self.allocators if getattr(allocator, what)]
         return busy[at % len(busy)]
 
-    def some(self, pick: int, *states: str) -> RecordState | None:
-        """Choose a record in one of the states."""
-        ids = sorted(self.data.ids(*states))
-        return self.do(self.allocators[0].records.read(ids[pick % len(ids)])) if ids else None
-
     # Callers.
 
     @rule(
@@ -118,18 +103,15 @@ class Steps(RuleBasedStateMachine):
         slot=st.sampled_from(("a", "b")),
         template=st.sampled_from(("base", "other")),
         ports=st.sampled_from((0, 0, 3)),
-        times=st.sampled_from(((HOUR_US, 0), (HOUR_US, 0), (HOUR_US, 1), (1, 0), (HOUR_US, HOUR_US))),
-        on_idle=st.sampled_from(("", "pause")),
+        times=st.sampled_from(TIMES),
     )
-    def claim(
-        self, at: int, session: str, slot: str, template: str, ports: int, times: tuple[int, int], on_idle: str
-    ) -> None:
+    def claim(self, at: int, session: str, slot: str, template: str, ports: int, times: tuple[int, int, str]) -> None:
         user = f"user of {session[1] in '12'}"
         spec = pb.SandboxSpec(template=template, port_count=ports, labels={"session": session})
         batch = BatchTurn(session, int(session[1]), 1) if session in ("s4", "s5") else None
         made = Claim(
             session, slot, self.name("t"), self.name("sb"), times[0], spec,
-            replace(want(template, ports, user), batch=batch), times[1], on_idle if times[1] else "",
+            replace(want(template, ports, user), batch=batch), times[1], times[2],
             user_id=user, session_id=session,
         )  # fmt: skip
         self.ask(self.allocators[at], made, "")
@@ -142,7 +124,7 @@ class Steps(RuleBasedStateMachine):
     )
     def claim_and_get(self, at: int, sessions: list[str], idle: bool, ports: int) -> None:
         for session in sessions:
-            self.claim(at, session, "a", "base", ports, (HOUR_US, HOUR_US if idle else 0), "")
+            self.claim(at, session, "a", "base", ports, (HOUR_US, HOUR_US if idle else 0, ""))
             for record in list(self.allocators[at].starting):
                 if self.do(self.allocators[at].records.started(record.sandbox_id)):
                     self.keep_in_runtime(record)
@@ -197,57 +179,6 @@ class Steps(RuleBasedStateMachine):
             for _ in range(2):
                 reply = self.do(records.release(record.sandbox_id, record.token - stale, "released"))
                 assert reply.kind == ("lost" if stale else "released")
-
-    @precondition(there_are("READY", "PAUSED"))
-    @rule(
-        at=allocators,
-        pick=picks,
-        state=st.sampled_from(("PAUSED", "READY")),
-        seen=st.sampled_from(("settled", "settled", "driver", "nothing")),
-    )
-    def pause_or_resume(self, at: int, pick: int, state: str, seen: str) -> None:
-        """Pause or resume one, up to its end, or to a crash after, or before, the driver did it."""
-        record = self.some(pick, "READY", "PAUSED")
-        if record is None or not record.token:
-            return
-        records = self.allocators[at].records
-        reply = self.do(records.intend(record.sandbox_id, record.token, state))
-        if reply.kind != "intended":
-            assert reply.kind == "busy" or reply.kind == ("quota" if reply.quota else "done")
-            return
-        self.within_quotas(record, state)
-        if seen != "nothing" and record.sandbox_id in self.runtime:
-            self.runtime[record.sandbox_id].state = RUNTIME_STATES[state]
-        if seen == "settled":
-            assert self.do(records.settle(record.sandbox_id, state)) is not None
-
-    def within_quotas(self, record: RecordState, state: str) -> None:
-        """Hold that a change of pause was let through by quotas that have room for it."""
-        data = self.do(dump(self.world.store))
-        owner = f"project:{record.text('project')}"
-        limits, resting = data.get(f"quota:{owner}"), set(data.get(f"resting:{owner}"))
-        changed = (record.text("intent") or record.state) != state
-        if changed and state == "PAUSED" and "paused_sandboxes" in limits:
-            assert len(resting) <= int(limits["paused_sandboxes"])
-        if changed and state == "READY" and len(limits) == 2:
-            assert len(set(data.get(owner)) - resting) <= int(limits["sandboxes"])
-
-    @rule(sandboxes=st.sampled_from((None, None, 2, 4)), paused=st.sampled_from((None, 1, 2)))
-    def set_quotas(self, sandboxes: int | None, paused: int | None) -> None:
-        limits = {"sandboxes": sandboxes, "paused_sandboxes": paused}
-        kept = {name: limit for name, limit in limits.items() if limit is not None}
-        self.do(QuotaRecords(self.world.store).set("project", "default", kept, sorted(set(limits) - set(kept))))
-
-    @precondition(there_are("READY", "PAUSED"))
-    @rule(at=allocators, pick=picks)
-    def compare(self, at: int, pick: int) -> None:
-        """Record whether one is paused as its runtime has it, as a comparison with its node does."""
-        record = self.some(pick, "READY", "PAUSED")
-        found = self.runtime.get(record.sandbox_id) if record is not None else None
-        if record is not None and found is not None:
-            state = "PAUSED" if found.state == driver_pb2.RUNTIME_STATE_PAUSED else "READY"
-            settled = self.do(self.allocators[at].records.settle(record.sandbox_id, state))
-            assert settled is None or (settled.state, settled.text("intent")) == (state, "")
 
     @precondition(there_are("READY", "PAUSED"))
     @rule(at=allocators, pick=picks)

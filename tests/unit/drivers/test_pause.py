@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandboxLost, SandboxNotFound, WrongState
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.cgroups.files import mounts, own_groups
 from sandmeshd.drivers.bubblewrap.pause import pause, resume
+from sandmeshd.drivers.bubblewrap.pause_memory import give_back
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.node.processes import find
 from sandmeshd.drivers.node.records import Folder, MeshFolders
@@ -72,6 +74,52 @@ async def test_every_process_stands_still_also_of_a_program_that_forks_all_the_t
             assert _states(folder) <= {"T", "Z"}
             await _resume(driver)
         assert (await run(made, "echo here")).stdout == "here\n"
+
+
+@pytest.mark.needs("control groups")
+async def test_a_pause_returns_file_cache_and_reports_what_a_sandbox_holds(paths: MeshPaths) -> None:
+    settings = BubblewrapSettings(paths=paths)
+    bounded, pause_request = request_of(settings, "one"), pb.PauseSandboxRequest(sandbox_id="one")
+    bounded.spec.limits.memory_bytes = 256 << 20
+    async with open_driver(settings) as driver:
+        made = (await driver.create_sandbox(bounded)).sandbox
+        await run(made, "head -c 60000000 /dev/urandom >big; sync")
+        memory = (await driver.pause_sandbox(pause_request)).memory
+        assert memory.after_bytes <= memory.before_bytes - 50_000_000
+        assert "file cache goes back" in memory.note or "file cache and swappable memory go back" in memory.note
+        await _resume(driver)
+        assert (await run(made, "wc -c <big")).stdout.strip() == "60000000"
+
+
+async def test_a_pause_without_a_control_group_of_memory_says_that_nothing_goes_back(paths: MeshPaths) -> None:
+    settings = BubblewrapSettings(paths=paths)
+    async with open_driver(settings) as driver:
+        made = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
+        held = "exec python3 -c 'import time; held = bytearray(64 << 20); print(1, flush=True); time.sleep(1000)'"
+        await run(made, f"({held}) </dev/null >$HOME/out 2>/dev/null & until [ -s $HOME/out ]; do sleep 0.05; done")
+        memory = (await driver.pause_sandbox(pb.PauseSandboxRequest(sandbox_id="one"))).memory
+        assert memory.note.startswith("by the processes' mappings; nothing goes back: it has no control group")
+        assert 64 << 20 < memory.after_bytes < 200 << 20
+        await _resume(driver)
+        ended = pb.PauseSandboxRequest(sandbox_id="one", mode=sandbox_pb2.PAUSE_MODE_FILES)
+        memory = (await driver.pause_sandbox(ended)).memory
+        assert memory.before_bytes - memory.after_bytes > 64 << 20
+        assert "its processes ended" in memory.note
+
+
+async def test_memory_of_a_group_of_version_2_is_reclaimed_in_steps_and_its_limit_of_swap_returns(
+    tmp_path: Path,
+) -> None:
+    # The files of such a group, since few machines have both versions.
+    inner = tmp_path / "user"
+    inner.mkdir()
+    (tmp_path / "memory.current").write_text(str(100 << 20))
+    (inner / "memory.swap.max").write_text("0\n")
+    (tmp_path / "memory.reclaim").write_text("")
+    note = await give_back([tmp_path])
+    assert "go back" in note or "goes back" in note
+    assert (tmp_path / "memory.reclaim").read_text() == str(36 << 20)
+    assert (inner / "memory.swap.max").read_text() == "0"
 
 
 async def test_what_a_user_had_stopped_stays_stopped(paths: MeshPaths) -> None:

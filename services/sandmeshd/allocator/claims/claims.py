@@ -133,8 +133,9 @@ class Claims:
         if spec.browser_profile:
             want = replace(want, nodes=self._nodes.keeping_profiles(want.nodes, spec.template))
             profile = profile_key(counted_user(request.user_id), spec.browser_profile)
-        idle_us = self._idle_us(request)
-        on_idle, want = self._on_idle(request, idle_us, want)
+        template = self._template(want, spec.template)
+        idle_us = self._idle_us(request, template)
+        on_idle, want = self._on_idle(request.on_idle or template.on_idle, idle_us, want)
         return Claim(
             session=request.session_key,
             slot=slot,
@@ -168,23 +169,29 @@ class Claims:
             raise InvalidArgument(f"batch.share is at most {_LARGEST_SHARE}", {"field": "batch.share"})
         return BatchTurn(request.batch.job, request.batch.share or 1, self._settings.batch_starts)
 
-    def _idle_us(self, request: pb.ClaimSandboxRequest) -> int:
-        if not request.HasField("idle_timeout"):
+    def _template(self, want: Want, name: str) -> driver_pb2.TemplateInfo:
+        """Return what the first node that may run it knows of a template."""
+        found = (node.template(name) for one in want.nodes if (node := self._nodes.by_id(one.id)) is not None)
+        return next((one for one in found if one is not None), driver_pb2.TemplateInfo())
+
+    def _idle_us(self, request: pb.ClaimSandboxRequest, template: driver_pb2.TemplateInfo) -> int:
+        stated = next((one for one in (request, template) if one.HasField("idle_timeout")), None)
+        if stated is None:
             return int(self._settings.default_idle_seconds * 1e6)
-        microseconds = request.idle_timeout.ToMicroseconds()
+        microseconds = stated.idle_timeout.ToMicroseconds()
         least, most = self._settings.min_idle_seconds, self._settings.max_ttl_seconds
         if not least * 1e6 <= microseconds <= most * 1e6:
             rule = f"must be {least:g} to {most:g} s"
             raise InvalidArgument(f"idle_timeout {rule}", {"field": "idle_timeout"})
         return microseconds
 
-    def _on_idle(self, request: pb.ClaimSandboxRequest, idle_us: int, want: Want) -> tuple[str, Want]:
+    def _on_idle(self, action: pb.IdleAction.ValueType, idle_us: int, want: Want) -> tuple[str, Want]:
         """Return what is done after the idle time, and the want of nodes that can."""
         able = _pausing(self._nodes, want)
-        if not request.on_idle:
+        if not action:
             paused = self._settings.default_idle_action == "pause" and len(able) == len(want.nodes)
             return ("pause" if paused and idle_us else ""), want
-        if request.on_idle != pb.IDLE_ACTION_PAUSE:
+        if action != pb.IDLE_ACTION_PAUSE:
             return "", want
         if not idle_us:
             message = "on_idle needs an idle_timeout: without one, nothing is done with a sandbox that is not used"

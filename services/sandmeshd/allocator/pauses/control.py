@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -13,12 +14,14 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, LeaseLost, RuntimeUnavailable, SandmeshError, WrongState
+from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.ownership import not_found
-from sandmeshd.allocator.records.record_store import RecordStore
+from sandmeshd.allocator.records.record_store import PauseOutcome, RecordStore
 from sandmeshd.allocator.records.records import IDLE_REASON, RecordState
 from sandmeshd.allocator.rounds import wait_with_timeout
+from sandmeshd.runtime.retry import retry_until_available
 from sandmeshd.store.notifications import Notifications
 
 log = structlog.get_logger()
@@ -27,6 +30,8 @@ REQUEST_REASON: Final = "a request came for it"
 _MOST_PAUSING: Final = 16
 _WATCH_SECONDS: Final = 5.0
 """After which those who watch look again, as a notification may be lost."""
+_SETTLE_SECONDS: Final = 60.0
+"""How long the end of a change waits for the store; later a comparison with the node records it."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,13 @@ class Cause:
 class PauseControl:
     """Take sandboxes from READY to PAUSED and back."""
 
-    def __init__(self, records: RecordStore, nodes: Nodes, notifications: Notifications) -> None:
+    def __init__(
+        self, records: RecordStore, nodes: Nodes, notifications: Notifications, tasks: BackgroundTasks
+    ) -> None:
         self._records = records
         self._nodes = nodes
         self._notifications = notifications
+        self._tasks = tasks
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._idle: set[str] = set()
         self._slots = asyncio.Semaphore(_MOST_PAUSING)
@@ -96,11 +104,15 @@ class PauseControl:
             CapabilityMissing: Its driver cannot; it stays as it was.
             QuotaExceeded: It would count against a quota that is reached; it stays as it was.
         """
-        # One change at a time: a driver that is called twice may answer in another order.
-        async with self._changing.setdefault(sandbox_id, asyncio.Lock()):
-            return await self._change(sandbox_id, token, target, cause or Cause())
+        # A client that goes away leaves no intent behind: what was begun is finished without it.
+        return await asyncio.shield(self._tasks.spawn(self._change(sandbox_id, token, target, cause or Cause())))
 
     async def _change(self, sandbox_id: str, token: int, target: str, cause: Cause) -> RecordState:
+        # One change at a time: a driver that is called twice may answer in another order.
+        async with self._changing.setdefault(sandbox_id, asyncio.Lock()):
+            return await self._intend(sandbox_id, token, target, cause)
+
+    async def _intend(self, sandbox_id: str, token: int, target: str, cause: Cause) -> RecordState:
         reply = await self._records.intend(sandbox_id, token, target)
         record = reply.record
         if record is None or reply.kind == "lost":
@@ -125,20 +137,23 @@ class PauseControl:
                 raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
             if target == "PAUSED":
                 _check_mode(node, cause.mode)
-            await _call_driver(node, record.sandbox_id, target, cause.mode)
+            memory = await _call_driver(node, record.sandbox_id, target, cause.mode)
         except SandmeshError:
-            await self._records.settle(record.sandbox_id, record.state)
+            await self._settle(partial(self._records.settle, record.sandbox_id, record.state))
             raise
+        settle = partial(self._records.settle, record.sandbox_id, target, cause.reason, cause.actor)
         if target == "PAUSED":
-            settled = await self._records.settle_pause(
-                record.sandbox_id, cause.shown, cause.actor, mode_name(cause.mode)
-            )
-        else:
-            settled = await self._records.settle(record.sandbox_id, target, cause.reason, cause.actor)
+            kept = PauseOutcome(mode_name(cause.mode), memory)
+            settle = partial(self._records.settle_pause, record.sandbox_id, cause.shown, cause.actor, kept)
+        settled = await self._settle(settle)
         if settled is None:
             message = f"sandbox {record.sandbox_id} was released or lost meanwhile"
             raise WrongState(message, {"state": "STOPPING"})
         return settled
+
+    async def _settle(self, settle: Callable[[], Awaitable[RecordState | None]]) -> RecordState | None:
+        """Record how a change ended, also where the store is away just then."""
+        return await retry_until_available(settle, _SETTLE_SECONDS)
 
 
 _NEEDS: Final = {
@@ -160,11 +175,15 @@ def mode_name(mode: sandbox_pb2.PauseMode.ValueType) -> str:
     return sandbox_pb2.PauseMode.Name(mode).removeprefix("PAUSE_MODE_").lower()
 
 
-async def _call_driver(node: Node, sandbox_id: str, target: str, mode: sandbox_pb2.PauseMode.ValueType) -> None:
+async def _call_driver(
+    node: Node, sandbox_id: str, target: str, mode: sandbox_pb2.PauseMode.ValueType
+) -> sandbox_pb2.PauseMemory | None:
+    """Pause or resume a sandbox; return what the driver reports about its memory."""
     if target == "PAUSED":
-        await node.client.pause_sandbox(pb.PauseSandboxRequest(sandbox_id=sandbox_id, mode=mode))
-    else:
-        await node.client.resume_sandbox(pb.ResumeSandboxRequest(sandbox_id=sandbox_id))
+        response = await node.client.pause_sandbox(pb.PauseSandboxRequest(sandbox_id=sandbox_id, mode=mode))
+        return response.memory if response.HasField("memory") else None
+    await node.client.resume_sandbox(pb.ResumeSandboxRequest(sandbox_id=sandbox_id))
+    return None
 
 
 def _refusal(sandbox_id: str, kind: str) -> SandmeshError:

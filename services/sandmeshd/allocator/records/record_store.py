@@ -98,6 +98,20 @@ class Reply:
     quota: ReachedQuota | None = None
 
 
+@dataclass(frozen=True)
+class PauseOutcome:
+    """What a pause keeps, as its record has it: the mode's name, and what the driver reports about memory."""
+
+    mode: str
+    memory: pb.PauseMemory | None = None
+
+    def memory_text(self) -> str:
+        """Return the memory before and after in bytes, and the note; empty where the driver reports none."""
+        if self.memory is None:
+            return ""
+        return f"{self.memory.before_bytes} {self.memory.after_bytes} {self.memory.note}"
+
+
 class RecordStore(RecordReader):
     """The records of a mesh, with every change that a request or a start makes."""
 
@@ -249,11 +263,11 @@ class RecordStore(RecordReader):
         done, *rest = await self._store.run("settle", arguments)
         return record_from(rest[0]) if done else None
 
-    async def settle_pause(self, sandbox_id: str, reason: str, actor: str, mode: str) -> RecordState | None:
+    async def settle_pause(self, sandbox_id: str, reason: str, actor: str, kept: PauseOutcome) -> RecordState | None:
         """READY -> PAUSED, with what the pause keeps; None as `settle`."""
         arguments = {
             "id": sandbox_id, "state": "PAUSED", "reason": reason, "owner": self.owner, "grace_us": self._grace_us,
-            "actor": actor, "mode": mode,
+            "actor": actor, "mode": kept.mode, "memory": kept.memory_text(),
         }  # fmt: skip
         done, *rest = await self._store.run("settle", arguments)
         return record_from(rest[0]) if done else None

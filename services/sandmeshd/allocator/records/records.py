@@ -158,8 +158,16 @@ class RecordState:
             cost=self._cost(),
             on_idle=pb.IDLE_ACTION_PAUSE if self.text("on_idle") == "pause" else pb.IDLE_ACTION_RELEASE,
             auto_resume=self.text("auto_resume") != "no",
+            pause_memory=self._pause_memory(),
             pause_mode=_PAUSE_MODES.get(self.text("pause_mode"), pb.PAUSE_MODE_UNSPECIFIED),
         )
+
+    def _pause_memory(self) -> pb.PauseMemory | None:
+        text = self.text("pause_memory")
+        if not text:
+            return None
+        before, after, note = text.split(" ", 2)
+        return pb.PauseMemory(before_bytes=int(before), after_bytes=int(after), note=note)
 
     def _cost(self) -> float:
         """Return what it has cost up to now."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
+
+from google.protobuf.duration_pb2 import Duration
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -14,6 +16,11 @@ from sandmeshd.drivers.egress import default_grant
 from sandmeshd.templates import Template
 
 BASE = "base"
+_IDLE_ACTIONS: Final = {
+    None: sandbox_pb2.IDLE_ACTION_UNSPECIFIED,
+    "release": sandbox_pb2.IDLE_ACTION_RELEASE,
+    "pause": sandbox_pb2.IDLE_ACTION_PAUSE,
+}
 
 
 def template_of(templates: Mapping[str, Template], name: str) -> Template:
@@ -41,7 +48,13 @@ def template_info(template: Template, prepared: bool) -> pb.TemplateInfo:
         description=template.description,
         image=template.image,
         system=template.system,
+        idle_timeout=None if template.idle_timeout is None else _duration(template.idle_timeout),
+        on_idle=_IDLE_ACTIONS[template.on_idle],
     )
+
+
+def _duration(seconds: float) -> Duration:
+    return Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
 
 
 class ImageNames(Protocol):

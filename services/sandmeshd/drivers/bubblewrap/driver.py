@@ -7,6 +7,8 @@ import resource
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -17,7 +19,7 @@ from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.identity import release
 from sandmeshd.drivers.bubblewrap.images.plan import CHANGES
 from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
-from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, pause_files, resume
+from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, pause_and_give_back, resume
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.requirements import (
     NAME,
@@ -49,6 +51,8 @@ from sandmeshd.images.image import ImageConfig
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.templates import Template
 from sandmeshd.tenants.shares import tenant_of
+
+Made = TypeVar("Made")
 
 
 class BubblewrapDriver(ProcessDriver):
@@ -183,19 +187,20 @@ class BubblewrapDriver(ProcessDriver):
         """
         check_mode(request.mode, capabilities({}))
         ends = request.mode == sandbox_pb2.PAUSE_MODE_FILES
-        await self._change(request.sandbox_id, pause_files if ends else pause)
-        return pb.PauseSandboxResponse()
+        memory = await self._change(request.sandbox_id, partial(pause_and_give_back, ends=ends))
+        return pb.PauseSandboxResponse(memory=memory)
 
     async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
         """Resume a paused sandbox."""
         await self._change(request.sandbox_id, resume)
         return pb.ResumeSandboxResponse()
 
-    async def _change(self, sandbox_id: str, change: Callable[[Folder], Coroutine[None, None, None]]) -> None:
+    async def _change(self, sandbox_id: str, change: Callable[[Folder], Coroutine[Any, Any, Made]]) -> Made:
         async with self._locks.held(sandbox_id):
             check_alive(await self._inspect(sandbox_id))
-            await to_the_end(change(self._folders.folder(sandbox_id)))
+            made = await to_the_end(change(self._folders.folder(sandbox_id)))
             self._changes.changed(sandbox_id)
+            return made
 
     async def adopt(self) -> None:
         """Follow the sandboxes that run, and finish interrupted removals and pauses."""

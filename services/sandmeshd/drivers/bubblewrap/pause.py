@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InternalError
+from sandmeshd.drivers.bubblewrap.pause_memory import give_back, measure, outcome
 from sandmeshd.drivers.node.processes import found
 from sandmeshd.drivers.node.records import Folder
 
@@ -27,6 +29,7 @@ POLL_SECONDS = 0.005
 
 _STILL = frozenset("TtZXx")
 """States that a process leaves only by a signal, if at all (proc_pid_stat(5))."""
+_ENDED = frozenset("ZXx")
 
 
 def is_paused(folder: Folder) -> bool:
@@ -62,10 +65,34 @@ async def pause_files(folder: Folder) -> None:
     # Nothing moves, so the list is complete; a process that stands still ends by SIGKILL all the same.
     init, *others = _processes(folder) or [0]
     depth = len(_numbers(init))
-    for pid in others:
-        numbers = _numbers(pid)
-        if len(numbers) > depth and numbers[-1] != "1":
-            _send(pid, signal.SIGKILL)
+    ending = [pid for pid in others if len(numbers := _numbers(pid)) > depth and numbers[-1] != "1"]
+    for pid in ending:
+        _send(pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(_end(ending), PATIENCE_SECONDS)
+
+
+async def _end(processes: list[int]) -> None:
+    while True:
+        # Their parents stand still: they stay as zombies, without memory.
+        if all(_states(pid) <= _ENDED for pid in processes):
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def pause_and_give_back(folder: Folder, ends: bool) -> sandbox_pb2.PauseMemory:
+    """Pause a sandbox, with files only where it `ends` processes, and return memory to the machine.
+
+    Raises:
+        InternalError: Some processes do not stop; all of them go on.
+    """
+    groups = [Path(path) for path in folder.group_paths()]
+    before = measure(groups, _processes(folder))
+    await (pause_files if ends else pause)(folder)
+    note = await give_back(groups)
+    if ends:
+        note = f"its processes ended; {note}"
+    return outcome(before, measure(groups, _processes(folder)), note)
 
 
 def _numbers(pid: int) -> list[str]:

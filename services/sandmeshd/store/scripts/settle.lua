@@ -6,8 +6,11 @@ if found[2] ~= '' and found[3] ~= args.owner and is_alive(found[3], args.grace_u
 redis.call('HSET', record(args.id), 'intent', '')
 redis.call('SREM', key('acting'), args.id)
 count_paused(args.id, args.state == 'PAUSED')
+-- A comparison may have recorded the pause before its owner does, which knows more of it.
+if args.mode or found[1] ~= args.state then
+  redis.call('HSET', record(args.id), 'pause_mode', args.mode or '', 'pause_memory', args.memory or '')
+end
 if found[1] ~= args.state then
-  redis.call('HSET', record(args.id), 'pause_mode', args.state == 'PAUSED' and args.mode or '')
   become(args.id, args.state, args.state == 'PAUSED' and args.reason or '')
   event(args.id, args.state == 'PAUSED' and 'paused' or 'resumed', args.reason)
   if args.state == 'PAUSED' then

@@ -89,6 +89,16 @@ for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
   end
 end
 
+-- What a dead allocator was pausing or resuming is as its node has it, which a comparison records.
+for _, id in ipairs(redis.call('SMEMBERS', key('acting'))) do
+  local found = redis.call('HMGET', record(id), 'state', 'owner')
+  if not is_alive(found[2], args.grace_us) then
+    redis.call('HSET', record(id), 'intent', '')
+    redis.call('SREM', key('acting'), id)
+    count_paused(id, found[1] == 'PAUSED')
+  end
+end
+
 -- What a dead allocator was deleting, and perhaps saving, is free for another's workers.
 local deleting = redis.call('HGETALL', key('deleting'))
 for index = 1, #deleting, 2 do

@@ -293,6 +293,8 @@ class TemplateInfo(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     SYSTEM_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    ON_IDLE_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     NETWORK_FIXED_FIELD_NUMBER: _builtins.int
@@ -306,6 +308,8 @@ class TemplateInfo(_message.Message):
     """What it is for."""
     image: _builtins.str
     """Its image; empty where it is built from the template's packages."""
+    on_idle: _sandbox_pb2.IdleAction.ValueType
+    """What is done then, where a request does not say."""
     network_fixed: _builtins.bool
     """Its sandboxes may reach nothing beyond `network`, whatever a request names."""
     @_builtins.property
@@ -315,6 +319,10 @@ class TemplateInfo(_message.Message):
     @_builtins.property
     def system(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The Debian packages that its sandboxes have besides those of every sandbox."""
+
+    @_builtins.property
+    def idle_timeout(self) -> _duration_pb2.Duration:
+        """After this time without a use `on_idle` is done with its sandboxes, where a request has none. Unset: the mesh's default."""
 
     @_builtins.property
     def network(self) -> _sandbox_pb2.NetworkGrant:
@@ -334,13 +342,15 @@ class TemplateInfo(_message.Message):
         description: _builtins.str = ...,
         image: _builtins.str = ...,
         system: _abc.Iterable[_builtins.str] | None = ...,
+        idle_timeout: _duration_pb2.Duration | None = ...,
+        on_idle: _sandbox_pb2.IdleAction.ValueType = ...,
         network: _sandbox_pb2.NetworkGrant | None = ...,
         limits: _sandbox_pb2.Limits | None = ...,
         network_fixed: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "network", b"network"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "generation", b"generation", "image", b"image", "limits", b"limits", "name", b"name", "network", b"network", "network_fixed", b"network_fixed", "prepared", b"prepared", "system", b"system", "tool_groups", b"tool_groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "generation", b"generation", "idle_timeout", b"idle_timeout", "image", b"image", "limits", b"limits", "name", b"name", "network", b"network", "network_fixed", b"network_fixed", "on_idle", b"on_idle", "prepared", b"prepared", "system", b"system", "tool_groups", b"tool_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1150,16 +1160,23 @@ Global___PauseSandboxRequest: _TypeAlias = PauseSandboxRequest  # noqa: Y015
 
 @_typing.final
 class PauseSandboxResponse(_message.Message):
-    """PauseSandboxResponse is empty: no process of it runs."""
+    """PauseSandboxResponse has what is left in memory: no process of it runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    MEMORY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def memory(self) -> _sandbox_pb2.PauseMemory:
+        """What it holds of the node's memory; unset where the driver does not measure it."""
+
     def __init__(
         self,
+        *,
+        memory: _sandbox_pb2.PauseMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -535,6 +535,7 @@ class Sandbox(_message.Message):
     ON_IDLE_FIELD_NUMBER: _builtins.int
     AUTO_RESUME_FIELD_NUMBER: _builtins.int
     PAUSE_MODE_FIELD_NUMBER: _builtins.int
+    PAUSE_MEMORY_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """"sb_" and 26 characters."""
     state: Global___SandboxState.ValueType
@@ -585,6 +586,10 @@ class Sandbox(_message.Message):
     def idle_timeout(self) -> _duration_pb2.Duration:
         """After this time without activity `on_idle` is done; unset: never for that reason."""
 
+    @_builtins.property
+    def pause_memory(self) -> Global___PauseMemory:
+        """What it held of its node's memory around its last pause, while it is PAUSED; unset where its driver does not report it."""
+
     def __init__(
         self,
         *,
@@ -607,14 +612,45 @@ class Sandbox(_message.Message):
         on_idle: Global___IdleAction.ValueType = ...,
         auto_resume: _builtins.bool = ...,
         pause_mode: Global___PauseMode.ValueType = ...,
+        pause_memory: Global___PauseMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "idle_timeout", b"idle_timeout", "lease", b"lease", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "idle_timeout", b"idle_timeout", "lease", b"lease", "pause_memory", b"pause_memory", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_resume", b"auto_resume", "cost", b"cost", "create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "on_idle", b"on_idle", "pause_mode", b"pause_mode", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_resume", b"auto_resume", "cost", b"cost", "create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "on_idle", b"on_idle", "pause_memory", b"pause_memory", "pause_mode", b"pause_mode", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Sandbox: _TypeAlias = Sandbox  # noqa: Y015
+
+@_typing.final
+class PauseMemory(_message.Message):
+    """PauseMemory is what a sandbox holds of its node's memory, before and after a pause."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEFORE_BYTES_FIELD_NUMBER: _builtins.int
+    AFTER_BYTES_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    before_bytes: _builtins.int
+    """Before, in bytes."""
+    after_bytes: _builtins.int
+    """After, in bytes."""
+    note: _builtins.str
+    """How it was measured and what went back to the node, or why nothing did."""
+    def __init__(
+        self,
+        *,
+        before_bytes: _builtins.int = ...,
+        after_bytes: _builtins.int = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_bytes", b"after_bytes", "before_bytes", b"before_bytes", "note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseMemory: _TypeAlias = PauseMemory  # noqa: Y015
 
 @_typing.final
 class Batch(_message.Message):

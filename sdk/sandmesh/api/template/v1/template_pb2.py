@@ -27,7 +27,7 @@ from sandmesh.api.options.v1 import options_pb2 as sandmesh_dot_api_dot_options_
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandmesh/api/template/v1/template.proto\x12\x18sandmesh.api.template.v1\x1a\x1egoogle/protobuf/duration.proto\x1a%sandmesh/api/options/v1/options.proto\x1a%sandmesh/api/sandbox/v1/sandbox.proto\"j\n\x0eToolDefinition\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\x0c\x12\x14\n\x06source\x18\x04 \x01(\tB\x04\x88\xb5\x18\x01\"=\n\x15\x45nvironmentDefinition\x12\x14\n\x06target\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x0e\n\x06source\x18\x02 \x01(\t\"\x93\x07\n\x12TemplateDefinition\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0f\n\x07\x65xtends\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\t\x12/\n\x06limits\x18\x05 \x01(\x0b\x32\x1f.sandmesh.api.sandbox.v1.Limits\x12\x16\n\x0esecurity_level\x18\x06 \x01(\t\x12/\n\x0c\x63\x61ll_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12X\n\x0b\x65nvironment\x18\x08 \x03(\x0b\x32=.sandmesh.api.template.v1.TemplateDefinition.EnvironmentEntryB\x04\x90\xb5\x18\x01\x12\x36\n\x07network\x18\t \x01(\x0b\x32%.sandmesh.api.sandbox.v1.NetworkGrant\x12W\n\x0eruntime_config\x18\n \x03(\x0b\x32?.sandmesh.api.template.v1.TemplateDefinition.RuntimeConfigEntry\x12\x37\n\x05tools\x18\x0b \x03(\x0b\x32(.sandmesh.api.template.v1.ToolDefinition\x12\x1d\n\x0fmcp_config_json\x18\x0c \x01(\x0c\x42\x04\x90\xb5\x18\x01\x12\x0e\n\x06system\x18\r \x03(\t\x12\x14\n\x0crequirements\x18\x0e \x03(\t\x12T\n\x0c\x65nvironments\x18\x0f \x03(\x0b\x32>.sandmesh.api.template.v1.TemplateDefinition.EnvironmentsEntry\x12\x0f\n\x07scratch\x18\x10 \x03(\t\x12\x11\n\x04root\x18\x11 \x01(\x08H\x00\x88\x01\x01\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12RuntimeConfigEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x64\n\x11\x45nvironmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12>\n\x05value\x18\x02 \x01(\x0b\x32/.sandmesh.api.template.v1.EnvironmentDefinition:\x02\x38\x01\x42\x07\n\x05_root\"a\n\x17RegisterTemplateRequest\x12\x46\n\ndefinition\x18\x01 \x01(\x0b\x32,.sandmesh.api.template.v1.TemplateDefinitionB\x04\x88\xb5\x18\x01\"?\n\x18RegisterTemplateResponse\x12\x12\n\ngeneration\x18\x01 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x32\x9a\x01\n\x0fTemplateService\x12\x86\x01\n\x10RegisterTemplate\x12\x31.sandmesh.api.template.v1.RegisterTemplateRequest\x1a\x32.sandmesh.api.template.v1.RegisterTemplateResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandmesh/api/template/v1/template.proto\x12\x18sandmesh.api.template.v1\x1a\x1egoogle/protobuf/duration.proto\x1a%sandmesh/api/options/v1/options.proto\x1a%sandmesh/api/sandbox/v1/sandbox.proto\"j\n\x0eToolDefinition\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\x0c\x12\x14\n\x06source\x18\x04 \x01(\tB\x04\x88\xb5\x18\x01\"=\n\x15\x45nvironmentDefinition\x12\x14\n\x06target\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x0e\n\x06source\x18\x02 \x01(\t\"\xfa\x07\n\x12TemplateDefinition\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0f\n\x07\x65xtends\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\t\x12/\n\x06limits\x18\x05 \x01(\x0b\x32\x1f.sandmesh.api.sandbox.v1.Limits\x12\x16\n\x0esecurity_level\x18\x06 \x01(\t\x12/\n\x0c\x63\x61ll_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12X\n\x0b\x65nvironment\x18\x08 \x03(\x0b\x32=.sandmesh.api.template.v1.TemplateDefinition.EnvironmentEntryB\x04\x90\xb5\x18\x01\x12\x36\n\x07network\x18\t \x01(\x0b\x32%.sandmesh.api.sandbox.v1.NetworkGrant\x12W\n\x0eruntime_config\x18\n \x03(\x0b\x32?.sandmesh.api.template.v1.TemplateDefinition.RuntimeConfigEntry\x12\x37\n\x05tools\x18\x0b \x03(\x0b\x32(.sandmesh.api.template.v1.ToolDefinition\x12\x1d\n\x0fmcp_config_json\x18\x0c \x01(\x0c\x42\x04\x90\xb5\x18\x01\x12\x0e\n\x06system\x18\r \x03(\t\x12\x14\n\x0crequirements\x18\x0e \x03(\t\x12T\n\x0c\x65nvironments\x18\x0f \x03(\x0b\x32>.sandmesh.api.template.v1.TemplateDefinition.EnvironmentsEntry\x12\x0f\n\x07scratch\x18\x10 \x03(\t\x12\x11\n\x04root\x18\x11 \x01(\x08H\x00\x88\x01\x01\x12/\n\x0cidle_timeout\x18\x12 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x07on_idle\x18\x13 \x01(\x0e\x32#.sandmesh.api.sandbox.v1.IdleAction\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12RuntimeConfigEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x64\n\x11\x45nvironmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12>\n\x05value\x18\x02 \x01(\x0b\x32/.sandmesh.api.template.v1.EnvironmentDefinition:\x02\x38\x01\x42\x07\n\x05_root\"a\n\x17RegisterTemplateRequest\x12\x46\n\ndefinition\x18\x01 \x01(\x0b\x32,.sandmesh.api.template.v1.TemplateDefinitionB\x04\x88\xb5\x18\x01\"?\n\x18RegisterTemplateResponse\x12\x12\n\ngeneration\x18\x01 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x32\x9a\x01\n\x0fTemplateService\x12\x86\x01\n\x10RegisterTemplate\x12\x31.sandmesh.api.template.v1.RegisterTemplateRequest\x1a\x32.sandmesh.api.template.v1.RegisterTemplateResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,17 +61,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENVIRONMENTDEFINITION']._serialized_start=287
   _globals['_ENVIRONMENTDEFINITION']._serialized_end=348
   _globals['_TEMPLATEDEFINITION']._serialized_start=351
-  _globals['_TEMPLATEDEFINITION']._serialized_end=1266
-  _globals['_TEMPLATEDEFINITION_ENVIRONMENTENTRY']._serialized_start=1051
-  _globals['_TEMPLATEDEFINITION_ENVIRONMENTENTRY']._serialized_end=1101
-  _globals['_TEMPLATEDEFINITION_RUNTIMECONFIGENTRY']._serialized_start=1103
-  _globals['_TEMPLATEDEFINITION_RUNTIMECONFIGENTRY']._serialized_end=1155
-  _globals['_TEMPLATEDEFINITION_ENVIRONMENTSENTRY']._serialized_start=1157
-  _globals['_TEMPLATEDEFINITION_ENVIRONMENTSENTRY']._serialized_end=1257
-  _globals['_REGISTERTEMPLATEREQUEST']._serialized_start=1268
-  _globals['_REGISTERTEMPLATEREQUEST']._serialized_end=1365
-  _globals['_REGISTERTEMPLATERESPONSE']._serialized_start=1367
-  _globals['_REGISTERTEMPLATERESPONSE']._serialized_end=1430
-  _globals['_TEMPLATESERVICE']._serialized_start=1433
-  _globals['_TEMPLATESERVICE']._serialized_end=1587
+  _globals['_TEMPLATEDEFINITION']._serialized_end=1369
+  _globals['_TEMPLATEDEFINITION_ENVIRONMENTENTRY']._serialized_start=1154
+  _globals['_TEMPLATEDEFINITION_ENVIRONMENTENTRY']._serialized_end=1204
+  _globals['_TEMPLATEDEFINITION_RUNTIMECONFIGENTRY']._serialized_start=1206
+  _globals['_TEMPLATEDEFINITION_RUNTIMECONFIGENTRY']._serialized_end=1258
+  _globals['_TEMPLATEDEFINITION_ENVIRONMENTSENTRY']._serialized_start=1260
+  _globals['_TEMPLATEDEFINITION_ENVIRONMENTSENTRY']._serialized_end=1360
+  _globals['_REGISTERTEMPLATEREQUEST']._serialized_start=1371
+  _globals['_REGISTERTEMPLATEREQUEST']._serialized_end=1468
+  _globals['_REGISTERTEMPLATERESPONSE']._serialized_start=1470
+  _globals['_REGISTERTEMPLATERESPONSE']._serialized_end=1533
+  _globals['_TEMPLATESERVICE']._serialized_start=1536
+  _globals['_TEMPLATESERVICE']._serialized_end=1690
 # @@protoc_insertion_point(module_scope)

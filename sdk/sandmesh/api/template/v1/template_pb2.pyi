@@ -166,6 +166,8 @@ class TemplateDefinition(_message.Message):
     ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     SCRATCH_FIELD_NUMBER: _builtins.int
     ROOT_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    ON_IDLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that requests use: a lowercase letter, then lowercase letters, digits, `_` and `-`, at most 63 in all."""
     description: _builtins.str
@@ -184,6 +186,8 @@ class TemplateDefinition(_message.Message):
     """
     root: _builtins.bool
     """Whether its sandboxes' processes are root in their image where a request does not say. Unset: as the image's USER says."""
+    on_idle: _sandbox_pb2.IdleAction.ValueType
+    """What is done then, where a request does not say. It needs an `idle_timeout`. Unset: the mesh's default."""
     @_builtins.property
     def limits(self) -> _sandbox_pb2.Limits:
         """The most that a sandbox may have, and its default where a request names no limit."""
@@ -230,6 +234,10 @@ class TemplateDefinition(_message.Message):
         code's, besides the shipped template's. They are in no snapshot.
         """
 
+    @_builtins.property
+    def idle_timeout(self) -> _duration_pb2.Duration:
+        """After this time without a use `on_idle` is done with its sandboxes, where a request has none. Unset: the mesh's default."""
+
     def __init__(
         self,
         *,
@@ -250,10 +258,12 @@ class TemplateDefinition(_message.Message):
         environments: _abc.Mapping[_builtins.str, Global___EnvironmentDefinition] | None = ...,
         scratch: _abc.Iterable[_builtins.str] | None = ...,
         root: _builtins.bool | None = ...,
+        idle_timeout: _duration_pb2.Duration | None = ...,
+        on_idle: _sandbox_pb2.IdleAction.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "call_timeout", b"call_timeout", "limits", b"limits", "network", b"network", "root", b"root"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "call_timeout", b"call_timeout", "idle_timeout", b"idle_timeout", "limits", b"limits", "network", b"network", "root", b"root"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "environments", b"environments", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "requirements", b"requirements", "root", b"root", "runtime_config", b"runtime_config", "scratch", b"scratch", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "environments", b"environments", "extends", b"extends", "idle_timeout", b"idle_timeout", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "on_idle", b"on_idle", "requirements", b"requirements", "root", b"root", "runtime_config", b"runtime_config", "scratch", b"scratch", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__root: _TypeAlias = _typing.Literal["root"]  # noqa: Y015
     _WhichOneofArgType__root: _TypeAlias = _typing.Literal["_root", b"_root"]  # noqa: Y015

@@ -79,10 +79,9 @@ end
 local function leave_service(id)
   redis.call('SREM', key('starting'), id)
   end_batch_start(id)
-  redis.call('SREM', key('acting'), id)
   redis.call('ZREM', key('idle'), id)
-  redis.call('ZREM', key('paused'), id)
-  count_paused(id, false)
+  local changing, paused = redis.call('SREM', key('acting'), id), redis.call('ZREM', key('paused'), id)
+  if changing + paused > 0 then count_paused(id, false) end
   redis.call('HSET', record(id), 'intent', '')
   notify_waiters(id)
   redis.call('DEL', key('interest', id))
