@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _ISOLATION = "services/sandmeshd/agent/userland/core/isolation.py"
 _SECCOMP = "services/sandmeshd/drivers/node/seccomp.py"
-_TAR = "sdk/sandmesh/shared/tar.py"
+_TAR = "sdk/sandmesh/shared/files/tar.py"
 
 _FUZZ = "tests/fuzz/test_parsers.py::test_an_input_that_once_broke_a_parser_breaks_it_no_more"
 _WALLS = "tests/unit/agent/test_confinement.py"

@@ -18,7 +18,7 @@ from sandmesh._files.sources import known_size, pieces
 from sandmesh.errors import InvalidArgument
 from sandmesh.files import ByteStream, ChangeStream, FileChange, FileData, FileInfo, FilePath, Progressed, read_info
 from sandmesh.results import Listing
-from sandmesh.shared.atomic_file import open_replacement
+from sandmesh.shared.files.atomic_file import open_replacement
 
 Changes: TypeAlias = list[FileChange]
 

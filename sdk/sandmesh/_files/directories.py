@@ -13,9 +13,9 @@ from typing import IO
 from sandmesh._files.calls import FileCalls, counted
 from sandmesh._files.sources import pieces
 from sandmesh.files import FilePath, Progressed
-from sandmesh.shared.atomic_directory import fill_atomically
-from sandmesh.shared.ignore_patterns import IgnorePatterns
-from sandmesh.shared.tar import pack, unpack
+from sandmesh.shared.files.atomic_directory import fill_atomically
+from sandmesh.shared.files.ignore_patterns import IgnorePatterns
+from sandmesh.shared.files.tar import pack, unpack
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 

@@ -114,7 +114,7 @@ def _print_output(line: str) -> None:
 
 
 def _read(directory: str, options: ImageOptions) -> ImageBuildOptions:
-    from sandmesh.shared.dockerignore import read_ignore  # noqa: PLC0415
+    from sandmesh.shared.files.dockerignore import read_ignore  # noqa: PLC0415
     from sandmeshd.images.builds.context import Context  # noqa: PLC0415 - as above
     from sandmeshd.images.builds.options import ImageBuildOptions  # noqa: PLC0415
 
@@ -146,7 +146,7 @@ def _read_dockerfile(file: Path | None) -> bytes:
 
 
 def _contexts(texts: list[str]) -> Iterator[tuple[str, Context]]:
-    from sandmesh.shared.dockerignore import read_ignore  # noqa: PLC0415
+    from sandmesh.shared.files.dockerignore import read_ignore  # noqa: PLC0415
     from sandmeshd.images.builds.context import Context  # noqa: PLC0415 - as above
 
     for text in texts:

@@ -13,7 +13,7 @@ from typing import Final
 from sandmesh.api.image.v1 import image_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
-from sandmesh.shared.atomic_file import open_replacement
+from sandmesh.shared.files.atomic_file import open_replacement
 from sandmeshd.auth.principal import Principal
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, check_build, check_pull, open_runner
 from sandmeshd.drivers.node.images.policy import store_settings

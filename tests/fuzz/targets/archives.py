@@ -17,8 +17,8 @@ from google.protobuf import json_format
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import SnapshotDamaged
-from sandmesh.shared import tar
-from sandmesh.shared.atomic_directory import fill_atomically
+from sandmesh.shared.files import tar
+from sandmesh.shared.files.atomic_directory import fill_atomically
 from tests.fuzz.messages import Filler
 from tests.fuzz.mutation import TEXTS, mutated, number, text
 from tests.fuzz.target import Fault, Feed, Target

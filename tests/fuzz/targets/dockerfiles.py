@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from sandmesh.errors import InvalidArgument
-from sandmesh.shared.dockerignore import DockerIgnore
+from sandmesh.shared.files.dockerignore import DockerIgnore
 from sandmeshd.images.builds.mounts import read_mount
 from sandmeshd.images.builds.stages import read_stages
 from sandmeshd.images.builds.state import State

@@ -24,7 +24,7 @@ import pytest
 
 from sandmesh import errors
 from sandmesh.sandbox.boxes import SandboxAsync
-from sandmesh.shared.dockerignore import read_ignore
+from sandmesh.shared.files.dockerignore import read_ignore
 from sandmeshd.images.builds.context import Context
 from sandmeshd.images.builds.options import ImageBuildOptions, MountedSecret, Report, Totals
 from sandmeshd.images.image import PulledImage

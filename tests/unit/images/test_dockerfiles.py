@@ -11,7 +11,7 @@ import pytest
 from benchmarks import dockerfiles
 
 from sandmesh.errors import InvalidArgument
-from sandmesh.shared.dockerignore import DockerIgnore
+from sandmesh.shared.files.dockerignore import DockerIgnore
 from sandmeshd.images.builds.context import Context
 from sandmeshd.images.builds.mounts import read_mount
 from sandmeshd.images.builds.stages import read_stages

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh import errors
-from sandmesh.shared.ignore_patterns import IgnorePatterns
+from sandmesh.shared.files.ignore_patterns import IgnorePatterns
 
 FILES = (
     *(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument, LeaseLost, StorageUnavailable, TooLarge, WorkspaceNotReady
-from sandmesh.shared.tar import pack
+from sandmesh.shared.files.tar import pack
 from sandmeshd.storage import SaveSize, StorageSettings, WorkspaceSnapshots, open_storage
 from sandmeshd.storage.chunks import LARGEST, cut
 from tests.oss import oss_server

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from sandmesh.errors import InvalidArgument, TooLarge
-from sandmesh.shared.dockerignore import DockerIgnore
+from sandmesh.shared.files.dockerignore import DockerIgnore
 
 PIECE: Final = 1 << 20
 MOST_FILES: Final = 200_000

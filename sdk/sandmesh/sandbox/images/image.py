@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.sandbox.images.context import ContextSource
-from sandmesh.shared.dockerignore import DockerIgnore, read_ignore
+from sandmesh.shared.files.dockerignore import DockerIgnore, read_ignore
 
 if TYPE_CHECKING:
     from sandmesh.inputs import NetworkInput

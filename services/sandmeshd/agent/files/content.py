@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sandmesh.shared.atomic_file import AtomicFile
+from sandmesh.shared.files.atomic_file import AtomicFile
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.entries import facts, version
 from sandmeshd.agent.files.failures import CallStopped

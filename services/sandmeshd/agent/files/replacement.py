@@ -8,7 +8,7 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from sandmesh.shared.atomic_file import AtomicFile
+from sandmesh.shared.files.atomic_file import AtomicFile
 from sandmeshd.agent.files.confinement import Workspace
 
 

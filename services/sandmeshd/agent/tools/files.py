@@ -29,7 +29,7 @@ from sandmesh._tools.filesystem import (
     SearchFiles,
     WriteFile,
 )
-from sandmesh.shared.atomic_file import AtomicFile
+from sandmesh.shared.files.atomic_file import AtomicFile
 from sandmeshd.agent.calls.answer import Answer, ToolFailure, text
 from sandmeshd.agent.calls.threads import in_thread
 from sandmeshd.agent.calls.toolbox import Handler

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandmesh.errors import InvalidArgument, NotFound, WrongState
-from sandmesh.shared.ignore_patterns import IgnorePatterns
+from sandmesh.shared.files.ignore_patterns import IgnorePatterns
 from sandmesh.shared.paths import default_state_directory
 from sandmeshd.cli.coding_agents.changes import FileEdit, compare
 from sandmeshd.cli.coding_agents.work_tree import TreeEntry, scan

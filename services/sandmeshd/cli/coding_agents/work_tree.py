@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandmesh.shared.ignore_patterns import IgnorePatterns
+from sandmesh.shared.files.ignore_patterns import IgnorePatterns
 
 GIT: Final = ".git"
 """What has settings and hooks that git runs, at any level: it is never part of what is compared or applied."""

@@ -11,7 +11,7 @@ from typing import Final
 import asyncssh
 
 from sandmesh.errors import InvalidArgument
-from sandmesh.shared.atomic_file import open_replacement
+from sandmesh.shared.files.atomic_file import open_replacement
 from sandmesh.shared.paths import default_state_directory
 
 HOST_ALIAS: Final = "sandmesh"

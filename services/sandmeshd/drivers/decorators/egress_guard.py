@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, SandmeshError, SecretNotFound
-from sandmesh.shared.atomic_file import open_replacement
+from sandmesh.shared.files.atomic_file import open_replacement
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.contracts.driver_forwarder import ForwardingDriver
 from sandmeshd.drivers.egress.devices.leases import GROUP, Devices

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from sandmesh.errors import AlreadyExists, InvalidArgument, NotFound, WrongState
 from sandmesh.mesh.webhooks import sign
-from sandmesh.shared.atomic_file import open_replacement
+from sandmesh.shared.files.atomic_file import open_replacement
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 MOST_DEAD: Final = 10_000

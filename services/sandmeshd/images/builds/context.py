@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandmesh.errors import InvalidArgument
-from sandmesh.shared.dockerignore import DockerIgnore
+from sandmesh.shared.files.dockerignore import DockerIgnore
 from sandmeshd.agent.boot.build_step.sources import NAME, SourceMissing, found_sources, source_pieces
 
 

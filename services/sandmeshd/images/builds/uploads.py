@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TooLarge, WrongState
-from sandmesh.shared.tar import unpack
+from sandmesh.shared.files.tar import unpack
 from sandmeshd.images.reference import DIGEST
 from sandmeshd.runtime.full_disk import full_disk_explained
 

@@ -14,10 +14,10 @@ from typing import IO, cast
 
 import pytest
 
-from sandmesh.shared.atomic_directory import fill_atomically
-from sandmesh.shared.atomic_file import AtomicFile
-from sandmesh.shared.tar import pack, pack_several, unpack, unpack_several
-from sandmesh.shared.tar_headers import ForwardStream, Member, header
+from sandmesh.shared.files.atomic_directory import fill_atomically
+from sandmesh.shared.files.atomic_file import AtomicFile
+from sandmesh.shared.files.tar import pack, pack_several, unpack, unpack_several
+from sandmesh.shared.files.tar_headers import ForwardStream, Member, header
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.replacement import open_replacement

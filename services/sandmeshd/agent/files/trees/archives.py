@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from sandmesh.shared.atomic_directory import fill_atomically
-from sandmesh.shared.ignore_patterns import IgnorePatterns
-from sandmesh.shared.tar import pack, unpack
+from sandmesh.shared.files.atomic_directory import fill_atomically
+from sandmesh.shared.files.ignore_patterns import IgnorePatterns
+from sandmesh.shared.files.tar import pack, unpack
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.requests import Pack, Unpack

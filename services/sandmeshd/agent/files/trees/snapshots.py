@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from sandmesh.shared.atomic_directory import fill_atomically
-from sandmesh.shared.tar import pack_several, unpack_several
+from sandmesh.shared.files.atomic_directory import fill_atomically
+from sandmesh.shared.files.tar import pack_several, unpack_several
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import InputReader

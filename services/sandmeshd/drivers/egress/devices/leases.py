@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sandmesh.errors import CapabilityMissing, PoolExhausted
-from sandmesh.shared.atomic_file import open_replacement
+from sandmesh.shared.files.atomic_file import open_replacement
 from sandmeshd.drivers.egress.devices.adb_server import AdbFailed, AdbServer
 from sandmeshd.drivers.egress.devices.session import DeviceSession
 from sandmeshd.drivers.egress.settings import EgressSettings

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sandmesh.inputs import Limits
 from sandmesh.mesh import MeshAsync
-from sandmesh.shared.atomic_file import open_replacement
+from sandmesh.shared.files.atomic_file import open_replacement
 from sandmeshd.facades.e2b.control.templates import TEMPLATES, mesh_template
 from sandmeshd.facades.e2b.errors import ApiError
 

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from sandmesh.shared.atomic_file import OPENED_DIRECTORY
+from sandmesh.shared.files.atomic_file import OPENED_DIRECTORY
 
 
 def fill_atomically(parent: int, name: str, fill: Callable[[int], None]) -> None:

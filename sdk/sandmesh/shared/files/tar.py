@@ -15,9 +15,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from operator import attrgetter
 from typing import IO, Final, cast
 
-from sandmesh.shared.atomic_file import OPENED, OPENED_DIRECTORY
-from sandmesh.shared.ignore_patterns import IgnorePatterns
-from sandmesh.shared.tar_headers import BLOCK, PIECE, ForwardStream, Member, header
+from sandmesh.shared.files.atomic_file import OPENED, OPENED_DIRECTORY
+from sandmesh.shared.files.ignore_patterns import IgnorePatterns
+from sandmesh.shared.files.tar_headers import BLOCK, PIECE, ForwardStream, Member, header
 
 DEEPEST: Final = 200
 _READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | OPENED

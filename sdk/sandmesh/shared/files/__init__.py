@@ -1,0 +1,1 @@
+"""Files and directories: written whole, packed as tar streams, and left out by patterns."""
