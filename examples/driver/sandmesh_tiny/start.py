@@ -19,7 +19,7 @@ from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME, WORKSP
 from sandmeshd.drivers.node.interpreter import Interpreter
 from sandmeshd.drivers.node.records import Folder, SpecRecord
 from sandmeshd.drivers.node.seccomp import build_filters
-from sandmeshd.runtime.child_process import readable
+from sandmeshd.runtime.processes.child_process import readable
 from sandmeshd.templates import Template
 
 SOCKETS, TAIL_BYTES = "/run/agent", 2000

@@ -23,9 +23,9 @@ import structlog
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmesh.shared.child_process import spawn_child
-from sandmeshd.runtime import supervisor
-from sandmeshd.runtime.child_process import end, wait
 from sandmeshd.runtime.paths import make_private
+from sandmeshd.runtime.processes import supervisor
+from sandmeshd.runtime.processes.child_process import end, wait
 from sandmeshd.store.damaged_files import FIX, find_damage
 from sandmeshd.store.disk_space import DiskSpace
 

@@ -20,8 +20,8 @@ from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_
 from sandmeshd.drivers.bubblewrap.identity import UidLease, UidLeases, check_range
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.node.records import MeshFolders
-from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.processes.child_process import readable
 
 from .conftest import prepare, request_of
 from .test_spares import init_of, prepared_driver

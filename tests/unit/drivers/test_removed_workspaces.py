@@ -13,8 +13,8 @@ from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.node import process_driver
 from sandmeshd.drivers.node.records import Folder, MeshFolders
-from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.processes.child_process import readable
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 from .conftest import request_of

@@ -25,8 +25,8 @@ from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.node.records import MeshFolders
-from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.processes.child_process import readable
 from sandmeshd.templates import load_templates
 
 from .conftest import request_of

@@ -9,14 +9,14 @@ import pytest
 
 LIMITS = """
 import resource
-from sandmeshd.runtime.descriptors import set_process_limits
+from sandmeshd.runtime.processes.descriptors import set_process_limits
 set_process_limits()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE)[0])
 """
 
 RUN_OUT = """
 import os
-from sandmeshd.runtime.descriptors import lack_of_descriptors
+from sandmeshd.runtime.processes.descriptors import lack_of_descriptors
 error = None
 while error is None:
     try:

@@ -22,8 +22,8 @@ from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.drivers.node.mounts.training_data import find_data
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import settings_for
-from sandmeshd.runtime.descriptors import FIX as FIX_DESCRIPTORS
-from sandmeshd.runtime.descriptors import attainable_limit, sandboxes_within
+from sandmeshd.runtime.processes.descriptors import FIX as FIX_DESCRIPTORS
+from sandmeshd.runtime.processes.descriptors import attainable_limit, sandboxes_within
 from sandmeshd.runtime.user_namespaces.subordinate import find_subordinate
 from sandmeshd.store.embedded import server_binary
 from sandmeshd.templates import open_catalog

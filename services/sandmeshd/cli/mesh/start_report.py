@@ -12,7 +12,7 @@ import typer
 from sandmesh.errors import SandmeshError
 from sandmeshd.cli.terminal.output import print_json
 from sandmeshd.cli.terminal.progress import Report, progress_bar
-from sandmeshd.runtime.owner import StatusPipe
+from sandmeshd.runtime.processes.owner import StatusPipe
 
 
 @dataclass(frozen=True)

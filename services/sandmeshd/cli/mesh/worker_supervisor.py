@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sandmesh.errors import MeshUnavailable
 from sandmesh.shared.child_process import ChildProcess, spawn_child
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.runtime.child_process import end, readable, wait
+from sandmeshd.runtime.processes.child_process import end, readable, wait
 
 log = structlog.get_logger()
 

@@ -23,7 +23,7 @@ from sandmeshd.drivers.bubblewrap.uid_map import UidMap
 from sandmeshd.drivers.node.agent_config import encode_config
 from sandmeshd.drivers.node.processes import end, reap, to_the_end
 from sandmeshd.drivers.node.records import Folder, SpecRecord
-from sandmeshd.runtime.child_process import readable
+from sandmeshd.runtime.processes.child_process import readable
 
 TAIL_BYTES = 4096
 

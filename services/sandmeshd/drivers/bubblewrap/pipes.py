@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from sandmeshd.drivers.node.agent_config import CONFIG_BYTES
-from sandmeshd.runtime.child_process import readable
+from sandmeshd.runtime.processes.child_process import readable
 
 PIPE_BYTES = 1 << 16
 READY_BYTES = 1 << 16

@@ -21,7 +21,7 @@ from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.pipes import parse
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.processes import reap
-from sandmeshd.runtime.child_process import readable
+from sandmeshd.runtime.processes.child_process import readable
 
 END_SECONDS = 2.0
 IMPORT_SECONDS = 15.0

@@ -12,7 +12,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandmeshError
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.contracts.driver_forwarder import ForwardingDriver
-from sandmeshd.runtime.descriptors import HeldDescriptors, are_free, lack_of_descriptors
+from sandmeshd.runtime.processes.descriptors import HeldDescriptors, are_free, lack_of_descriptors
 
 CREATE_LEAVES: Final = 32
 """How many are free where a sandbox is created: the store's and users' connections and logs need some, too."""

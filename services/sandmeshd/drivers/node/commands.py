@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from sandmeshd.runtime.child_process import readable, wait
+from sandmeshd.runtime.processes.child_process import readable, wait
 
 TAIL_LINES = 30
 READ_BYTES = 1 << 16

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sandmesh.errors import InternalError
 from sandmeshd.drivers.node.records import Folder
-from sandmeshd.runtime.child_process import readable
+from sandmeshd.runtime.processes.child_process import readable
 
 Made = TypeVar("Made")
 

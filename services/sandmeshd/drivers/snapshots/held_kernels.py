@@ -22,7 +22,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import PoolExhausted, SandboxLost, SandboxStartFailed
 from sandmeshd.agent.python.kernel_images import SEALS
 from sandmeshd.agentlink.archives import kernels_restored, kernels_saved
-from sandmeshd.runtime.child_process import readable
+from sandmeshd.runtime.processes.child_process import readable
 
 HELD_SECONDS: Final = 300.0
 _MOST_SNAPSHOTS: Final = 16

@@ -16,8 +16,8 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from sandmeshd.runtime.addresses import peer_network
-from sandmeshd.runtime.descriptors import PEERS_PART, connections_allowed
 from sandmeshd.runtime.http.grpc_pipe import PREFACE, GrpcPipe
+from sandmeshd.runtime.processes.descriptors import PEERS_PART, connections_allowed
 
 HANDSHAKE_SECONDS: Final = 10.0
 HEAD_SECONDS: Final = 20.0

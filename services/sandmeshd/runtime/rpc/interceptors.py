@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from sandmesh.errors import InternalError, SandmeshError
 from sandmesh.shared.wire_errors import code_of, from_rpc_error, to_trailers
-from sandmeshd.runtime.descriptors import lack_of_descriptors
+from sandmeshd.runtime.processes.descriptors import lack_of_descriptors
 from sandmeshd.runtime.rpc.deserialization import WellFormed, check_form, tolerant
 from sandmeshd.runtime.rpc.request_ids import bind_ids
 from sandmeshd.runtime.rpc.validation import require

@@ -16,7 +16,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.runtime.descriptors import PEERS_PART, connections_allowed
+from sandmeshd.runtime.processes.descriptors import PEERS_PART, connections_allowed
 from sandmeshd.runtime.rpc.interceptors import Around, AroundInterceptor, errors_as_status, nested
 from sandmeshd.runtime.rpc.peer_limit import limited_peers
 from sandmeshd.runtime.rpc.tls import ServerTls

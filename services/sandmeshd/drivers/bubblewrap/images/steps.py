@@ -33,7 +33,7 @@ from sandmeshd.drivers.node.portable_python import PORTABLE, PortablePython
 from sandmeshd.drivers.node.processes import reap, to_the_end
 from sandmeshd.drivers.node.seccomp import SeccompFilters, build_filters
 from sandmeshd.images.builds.runner import ImageStep, Output, Sink, StepOutcome
-from sandmeshd.runtime.child_process import readable
+from sandmeshd.runtime.processes.child_process import readable
 
 _PIECE: Final = 1 << 18
 _OF_HOST: Final = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS")

@@ -19,7 +19,7 @@ from sandmeshd.drivers.bubblewrap.exec_start import failed, open_cgroup_fds
 from sandmeshd.drivers.bubblewrap.pipes import Pipe, parse
 from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, ZygoteGone
 from sandmeshd.drivers.node.records import Folder
-from sandmeshd.runtime.child_process import readable
+from sandmeshd.runtime.processes.child_process import readable
 
 READ_BYTES = 1 << 16
 
