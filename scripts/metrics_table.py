@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from sandmeshd.gateway.metrics import GatewayMetrics
-from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, RpcMetrics, UsageGauges
+from sandmeshd.runtime.telemetry.metrics import AllocatorMetrics, MeshGauges, RpcMetrics, UsageGauges
 
 
 def rows() -> list[str]:

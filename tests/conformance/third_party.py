@@ -16,7 +16,7 @@ from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import open_driver
 from sandmeshd.mesh.sweep import remove
-from sandmeshd.runtime.logs import configure_logging
+from sandmeshd.runtime.telemetry.logs import configure_logging
 from tests.conformance.conftest import below
 
 WRITABLE = frozenset({"/proc", "/dev", "/dev/pts", "/dev/shm", "/tmp", "/home/sandbox", "/workspace"})

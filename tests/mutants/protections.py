@@ -185,14 +185,14 @@ _PRINCIPALS = (
     ),
     Mutant(
         "fields marked as secrets are hidden",
-        "services/sandmeshd/runtime/redaction.py",
+        "services/sandmeshd/runtime/telemetry/redaction.py",
         "if field.GetOptions().Extensions[options_pb2.secret]:",
         "if False:",
         "tests/unit/runtime/test_redaction.py::test_a_marked_field_shows_that_it_was_set_and_not_what_it_is",
     ),
     Mutant(
         "logs are cleaned of secrets",
-        "services/sandmeshd/runtime/redaction.py",
+        "services/sandmeshd/runtime/telemetry/redaction.py",
         "        event[key] = _clean(value)",
         "        event[key] = value",
         "tests/unit/runtime/test_redaction.py::test_a_service_logs_no_secret_whatever_it_is_given",

@@ -38,7 +38,7 @@ from sandmeshd.allocator.servicer import Components, SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.sealer import Sealer
 from sandmeshd.contracts.driver import Driver
-from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, Observed, UsageGauges
+from sandmeshd.runtime.telemetry.metrics import AllocatorMetrics, MeshGauges, Observed, UsageGauges
 from sandmeshd.store import Store
 from sandmeshd.tenants.holdings import Holdings
 

@@ -14,7 +14,7 @@ from sandmeshd.allocator.records.record_reader import RecordReader
 from sandmeshd.allocator.records.record_store import Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, UsageGauges
+from sandmeshd.runtime.telemetry.metrics import AllocatorMetrics, MeshGauges, UsageGauges
 from sandmeshd.store import Store
 
 _SOURCES = {"create": "created", "pooled": "pooled", "kept": "kept"}

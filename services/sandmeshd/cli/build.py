@@ -121,7 +121,7 @@ async def build_templates(template: str, options: BuildOptions) -> list[str]:
         platform_for,
     )
     from sandmeshd.runtime.full_disk import full_disk_explained  # noqa: PLC0415
-    from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
+    from sandmeshd.runtime.telemetry.logs import configure_logging  # noqa: PLC0415
 
     # A Dockerfile is an engine's: one is chosen where no setting chooses a driver.
     defaults = {"driver": "docker"} if options.dockerfile is not None or options.cloud else None

@@ -81,7 +81,7 @@ async def _build(directory: str, options: ImageOptions, *, as_json: bool) -> Non
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
     from sandmeshd.images.builds.options import Report  # noqa: PLC0415
     from sandmeshd.mesh.image_builds import build_image as build  # noqa: PLC0415
-    from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
+    from sandmeshd.runtime.telemetry.logs import configure_logging  # noqa: PLC0415
 
     began = time.monotonic()
     settings, wanted = read_settings(), _read(directory, options)

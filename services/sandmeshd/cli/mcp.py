@@ -23,7 +23,7 @@ from sandmeshd.cli.terminal.lifetime import run_command, run_service
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Timeout, parse_limits, parse_pairs
 from sandmeshd.cli.terminal.single_command import UNDERSCORES
-from sandmeshd.runtime.logs import configure_logging
+from sandmeshd.runtime.telemetry.logs import configure_logging
 
 if TYPE_CHECKING:
     from sandmeshd.facades.mcp import AdapterSettings, McpHttpSettings

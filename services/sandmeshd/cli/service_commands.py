@@ -123,9 +123,9 @@ def _service_options(service: str, secret_file: Path | None, metrics: str | None
     from sandmeshd.cli.config.environment import log_remarks, read_settings  # noqa: PLC0415
     from sandmeshd.cli.config.traces import configure_traces  # noqa: PLC0415
     from sandmeshd.mesh.services import ServiceOptions  # noqa: PLC0415
-    from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
     from sandmeshd.runtime.processes.descriptors import set_process_limits  # noqa: PLC0415
     from sandmeshd.runtime.processes.heap import tune_heap  # noqa: PLC0415
+    from sandmeshd.runtime.telemetry.logs import configure_logging  # noqa: PLC0415
 
     settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None, **arguments)
     configure_logging(settings.log_level, settings.log_format)

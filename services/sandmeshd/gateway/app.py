@@ -46,11 +46,11 @@ from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.addresses import is_open
 from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener, open_listener
 from sandmeshd.runtime.http.metrics import metrics_page
-from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.observation import observed
 from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 from sandmeshd.runtime.rpc.tls import ServerTls
 from sandmeshd.runtime.rpc.traces import traced
+from sandmeshd.runtime.telemetry.metrics import Observed
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from sandmeshd.images.sources.archives import recognize
 from sandmeshd.images.sources.selection import open_source
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.paths import make_private
-from sandmeshd.runtime.phases import phase
+from sandmeshd.runtime.telemetry.phases import phase
 
 
 class ImageStore:

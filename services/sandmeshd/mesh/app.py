@@ -38,7 +38,6 @@ from sandmeshd.mesh.start_checks import (
 from sandmeshd.mesh.sweep import remove, sweep_private
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import held
-from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.local_channel import local_channel
 from sandmeshd.runtime.rpc.registrations import (
     audit_service,
@@ -52,6 +51,7 @@ from sandmeshd.runtime.rpc.registrations import (
     token_service,
 )
 from sandmeshd.runtime.rpc.server import open_server
+from sandmeshd.runtime.telemetry.metrics import Observed
 from sandmeshd.store import Store, open_store
 from sandmeshd.templates import TemplateCatalog, open_catalog
 from sandmeshd.templates.servicer import TemplateServicer

@@ -28,7 +28,6 @@ from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.http.server import open_http
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import held
-from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.observation import observed
 from sandmeshd.runtime.rpc.registrations import (
     audit_service,
@@ -41,6 +40,7 @@ from sandmeshd.runtime.rpc.registrations import (
 )
 from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 from sandmeshd.runtime.rpc.traces import traced
+from sandmeshd.runtime.telemetry.metrics import Observed
 from sandmeshd.store import open_store
 from sandmeshd.templates import open_catalog
 from sandmeshd.tenants.audit.records import AuditRecords

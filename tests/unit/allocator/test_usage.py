@@ -15,7 +15,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandboxStartFailed
 from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.metered_records import update_usage
-from sandmeshd.runtime.metrics import Observed, UsageGauges
+from sandmeshd.runtime.telemetry.metrics import Observed, UsageGauges
 from sandmeshd.store import Store
 from sandmeshd.tenants.quotas import QuotaRecords
 from sandmeshd.tenants.usage import UsageRecords

@@ -21,9 +21,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sandmeshd.runtime.http import Certificate, HttpAddresses, door
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.http.server import open_http
-from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc import server as rpc
 from sandmeshd.runtime.rpc.server import open_server
+from sandmeshd.runtime.telemetry.metrics import Observed
 
 LOOPBACK = ("127.0.0.1:0",)
 ALLOWED = 64

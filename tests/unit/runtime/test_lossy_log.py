@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.runtime.logs import LossyStream
+from sandmeshd.runtime.telemetry.logs import LossyStream
 
 
 def test_lines_are_written_as_they_are() -> None:

@@ -15,10 +15,10 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import SandboxNotFound
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.local_channel import local_channel
 from sandmeshd.runtime.rpc.observation import HEADER, observed
 from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
+from sandmeshd.runtime.telemetry.metrics import Observed
 
 Context = grpc.aio.ServicerContext[Any, Any]
 SERVICE = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name

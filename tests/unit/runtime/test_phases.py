@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandmeshd.runtime.phases import add_phases, current_phases, measured, phase, recorded_phases
+from sandmeshd.runtime.telemetry.phases import add_phases, current_phases, measured, phase, recorded_phases
 
 
 async def test_phases_within_another_count_there_alone_those_of_tasks_and_of_other_processes_too() -> None:

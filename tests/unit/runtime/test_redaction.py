@@ -17,12 +17,12 @@ import sandmesh.api
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
-from sandmeshd.runtime.redaction import HIDDEN, shown
+from sandmeshd.runtime.telemetry.redaction import HIDDEN, shown
 
 LOGGING = """
 import structlog
 from sandmesh.api.token.v1 import token_pb2
-from sandmeshd.runtime.logs import configure_logging
+from sandmeshd.runtime.telemetry.logs import configure_logging
 configure_logging("INFO")
 log = structlog.get_logger()
 secret = "smesh_" + "a" * 16 + "_" + "hush" * 13

@@ -22,7 +22,7 @@ from tests.unit.store.waiting import until
 _OWNER = """
 import asyncio, sys
 from pathlib import Path
-from sandmeshd.runtime.logs import configure_logging
+from sandmeshd.runtime.telemetry.logs import configure_logging
 from sandmeshd.store import StoreSettings, open_store
 
 configure_logging("WARNING")

@@ -36,8 +36,8 @@ from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.doors import check_labels
 from sandmeshd.auth.principal import counted_user, current_principal, profile_key, workspace_key
-from sandmeshd.runtime.phases import phase, recorded_phases
 from sandmeshd.runtime.retry import retry_until_available
+from sandmeshd.runtime.telemetry.phases import phase, recorded_phases
 from sandmeshd.store import Store
 from sandmeshd.store.notifications import Notifications
 

@@ -29,9 +29,9 @@ from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import RecordState
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.runtime.phases import current_phases, measured, recorded_phases
 from sandmeshd.runtime.processes.descriptors import lack_of_descriptors
 from sandmeshd.runtime.retry import retry_until_available
+from sandmeshd.runtime.telemetry.phases import current_phases, measured, recorded_phases
 
 log = structlog.get_logger()
 

@@ -81,7 +81,7 @@ async def _check(connection: ConnectionOptions, *, only_mesh: bool) -> list[Find
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
     from sandmeshd.cli.doctor.machine import check_machine  # noqa: PLC0415
     from sandmeshd.cli.doctor.mesh_health import check_drivers, check_mesh  # noqa: PLC0415
-    from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
+    from sandmeshd.runtime.telemetry.logs import configure_logging  # noqa: PLC0415
 
     configure_logging("ERROR")
     settings = read_settings(find_config(None, os.environ, Path.cwd()))

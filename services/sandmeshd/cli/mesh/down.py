@@ -19,8 +19,8 @@ from sandmeshd.cli.mesh.start import KEEP_SIGNAL
 from sandmeshd.mesh import MeshSettings, open_mesh
 from sandmeshd.mesh.shutdown import LEFT, sandboxes_left
 from sandmeshd.runtime.locks import holder
-from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.processes.child_process import readable
+from sandmeshd.runtime.telemetry.logs import configure_logging
 
 REQUEST_SECONDS = 2.0
 LOOK_SECONDS = 0.2

@@ -85,8 +85,8 @@ def facade(
     from sandmeshd.cli.config.environment import log_remarks, read_settings  # noqa: PLC0415
     from sandmeshd.cli.config.traces import configure_traces  # noqa: PLC0415
     from sandmeshd.contracts.mesh_address import MeshAddress  # noqa: PLC0415
-    from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
     from sandmeshd.runtime.processes.descriptors import set_process_limits  # noqa: PLC0415
+    from sandmeshd.runtime.telemetry.logs import configure_logging  # noqa: PLC0415
 
     if options.domain is not None and name != "e2b":
         raise InvalidArgument("--domain is of `sandmeshd facade e2b`")

@@ -19,10 +19,10 @@ from sandmeshd.cli.config.traces import configure_traces
 from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.mesh import MeshSettings, open_mesh
 from sandmeshd.runtime.full_disk import full_disk_explained
-from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.processes.descriptors import set_process_limits
 from sandmeshd.runtime.processes.heap import tune_heap
 from sandmeshd.runtime.processes.owner import Owner, StatusPipe, find_owner
+from sandmeshd.runtime.telemetry.logs import configure_logging
 
 
 def main() -> None:

@@ -26,9 +26,9 @@ from sandmeshd.cli.mesh.worker_supervisor import open_workers
 from sandmeshd.cli.terminal.lifetime import run_command, run_service
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.runtime.full_disk import full_disk_explained
-from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.processes.descriptors import set_process_limits
 from sandmeshd.runtime.processes.heap import tune_heap
+from sandmeshd.runtime.telemetry.logs import configure_logging
 
 log = structlog.get_logger()
 

@@ -17,10 +17,10 @@ from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import gateway_settings, identities
-from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.processes.descriptors import set_process_limits
 from sandmeshd.runtime.processes.heap import tune_heap
 from sandmeshd.runtime.processes.owner import Owner, StatusPipe, find_owner
+from sandmeshd.runtime.telemetry.logs import configure_logging
 
 
 def main() -> None:

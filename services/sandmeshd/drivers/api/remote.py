@@ -10,7 +10,7 @@ import grpc
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.driver.v1 import driver_pb2_grpc
 from sandmesh.shared.wire_errors import translated
-from sandmeshd.runtime.phases import add_phases
+from sandmeshd.runtime.telemetry.phases import add_phases
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import grpc
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.driver.v1 import driver_pb2_grpc
 from sandmeshd.contracts.driver import Driver
-from sandmeshd.runtime.phases import recorded_phases
 from sandmeshd.runtime.rpc.iteration import ended
+from sandmeshd.runtime.telemetry.phases import recorded_phases
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 

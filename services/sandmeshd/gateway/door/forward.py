@@ -16,8 +16,8 @@ from google.protobuf.message_factory import GetMessageClass
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.errors import MethodNotFound
 from sandmeshd.auth.principal import current_principal
-from sandmeshd.runtime.redaction import clear_secrets
 from sandmeshd.runtime.rpc.server import ServiceRegistration
+from sandmeshd.runtime.telemetry.redaction import clear_secrets
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Observer = Callable[[bytes], None]

@@ -6,7 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from sandmeshd.runtime.http.listener import Pages
-from sandmeshd.runtime.metrics import CONTENT_TYPE, Observed
+from sandmeshd.runtime.telemetry.metrics import CONTENT_TYPE, Observed
 
 if TYPE_CHECKING:
     from aiohttp import web

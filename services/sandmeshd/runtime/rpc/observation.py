@@ -19,9 +19,9 @@ from google.protobuf import descriptor_pool
 
 from sandmesh.errors import SandmeshError
 from sandmesh.shared.traces.context import current_trace, metadata_of
-from sandmeshd.runtime.metrics import RpcMetrics
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 from sandmeshd.runtime.rpc.outgoing_metadata import metadata_interceptors
+from sandmeshd.runtime.telemetry.metrics import RpcMetrics
 
 HEADER = "x-request-id"
 

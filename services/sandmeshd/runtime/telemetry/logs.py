@@ -15,7 +15,7 @@ from typing import Literal, TextIO, cast
 import structlog
 from structlog.typing import Processor
 
-from sandmeshd.runtime.redaction import without_secrets
+from sandmeshd.runtime.telemetry.redaction import without_secrets
 
 
 class LossyStream:

@@ -1,0 +1,1 @@
+"""What services say of themselves: logs, metrics and phases of creates."""
