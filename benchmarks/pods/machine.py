@@ -21,7 +21,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.shared import frames
 from sandmeshd.drivers.kubernetes.cluster.credentials import open_cluster
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths
 

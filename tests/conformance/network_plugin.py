@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT
 from tests.cluster import NAMESPACE, Cluster
 from tests.engine import query
 

@@ -21,7 +21,7 @@ from sandmeshd.drivers.conformance.sandbox_end import end_of
 from sandmeshd.drivers.kubernetes.agent_sandbox.pools import arguments, certificate_pin
 from sandmeshd.drivers.kubernetes.cluster.rights import needed_rights
 from sandmeshd.drivers.kubernetes.names import object_name, selector
-from sandmeshd.drivers.kubernetes.pod import pod
+from sandmeshd.drivers.kubernetes.pods.pod import pod
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.node.identity import new_identity
 from sandmeshd.runtime.paths import MeshPaths

@@ -22,8 +22,8 @@ from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.sandbox_end import end_of
 from sandmeshd.drivers.kubernetes import records
-from sandmeshd.drivers.kubernetes.deletion import DELETE_SECONDS
 from sandmeshd.drivers.kubernetes.names import object_name, policy_name, selector
+from sandmeshd.drivers.kubernetes.pods.deletion import DELETE_SECONDS
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.cluster import NAMESPACE, Cluster

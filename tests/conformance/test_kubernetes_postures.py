@@ -15,7 +15,7 @@ from sandmeshd.drivers.conformance import Requirement, Subject, calls, files, is
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.conformance.sandbox_end import end_of
 from sandmeshd.drivers.kubernetes.names import object_name
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.templates import CLASSES
 from sandmeshd.runtime.paths import MeshPaths

@@ -50,7 +50,7 @@ def test_an_arrow_against_the_layers_and_one_on_a_circle_point_upward(program: d
 
 def test_one_driver_does_not_import_another(program: dict[str, Any]) -> None:
     imports = {
-        "sandmeshd.drivers.engine.app": {"sandmeshd.drivers.kubernetes.pod", "sandmeshd.drivers.engine.docker.app"}
+        "sandmeshd.drivers.engine.app": {"sandmeshd.drivers.kubernetes.pods.pod", "sandmeshd.drivers.engine.docker.app"}
     }
-    problem = "sandmeshd.drivers.engine.app imports sandmeshd.drivers.kubernetes.pod of another driver"
+    problem = "sandmeshd.drivers.engine.app imports sandmeshd.drivers.kubernetes.pods.pod of another driver"
     assert list(program["driver_imports"](imports)) == [problem]

@@ -22,13 +22,13 @@ from sandmeshd.drivers.kubernetes.cluster.rights import check_rights, needed_rig
 from sandmeshd.drivers.kubernetes.driver import KubernetesDriver, World
 from sandmeshd.drivers.kubernetes.mesh_identity import MeshIdentity, passing_identity
 from sandmeshd.drivers.kubernetes.names import selector
-from sandmeshd.drivers.kubernetes.planner import Planner
+from sandmeshd.drivers.kubernetes.pods.planner import Planner
+from sandmeshd.drivers.kubernetes.pods.watch import PodWatcher
 from sandmeshd.drivers.kubernetes.policy import apply_policy
 from sandmeshd.drivers.kubernetes.proofs import prove
 from sandmeshd.drivers.kubernetes.reach import PodReach
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.templates import DriverTemplates
-from sandmeshd.drivers.kubernetes.watch import PodWatcher
 from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.templates import Template, load_templates
 

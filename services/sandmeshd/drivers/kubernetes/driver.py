@@ -26,18 +26,18 @@ from sandmeshd.drivers.api.requirements import check_id
 from sandmeshd.drivers.api.views import ViewedSandboxes
 from sandmeshd.drivers.kubernetes.cluster.lease import HeldLease
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
-from sandmeshd.drivers.kubernetes.deletion import Deleter
 from sandmeshd.drivers.kubernetes.names import object_name
-from sandmeshd.drivers.kubernetes.planner import Planner
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.deletion import Deleter
+from sandmeshd.drivers.kubernetes.pods.planner import Planner
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.reasons import state_of
+from sandmeshd.drivers.kubernetes.pods.start import Plan, Starter
+from sandmeshd.drivers.kubernetes.pods.watch import PodWatcher
 from sandmeshd.drivers.kubernetes.policy import remove_policy
 from sandmeshd.drivers.kubernetes.reach import PodReach
-from sandmeshd.drivers.kubernetes.reasons import state_of
 from sandmeshd.drivers.kubernetes.records import PodRecords
 from sandmeshd.drivers.kubernetes.requirements import NAME, capabilities, check, enforceable
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
-from sandmeshd.drivers.kubernetes.start import Plan, Starter
-from sandmeshd.drivers.kubernetes.watch import PodWatcher
 from sandmeshd.drivers.node.driver import FixedGrants
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import SpecRecord

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
-from sandmeshd.drivers.kubernetes.reasons import status_of
+from sandmeshd.drivers.kubernetes.pods.reasons import status_of
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster
 from sandmeshd.drivers.kubernetes.names import mesh_labels, policy_name
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT
 
 API = "/apis/networking.k8s.io/v1"
 

@@ -17,7 +17,7 @@ from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
 from sandmesh.errors import SandmeshError
 from sandmeshd.agentlink.addresses import forwarded_endpoint
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT
 from sandmeshd.runtime.paths import make_private
 
 CHUNK_BYTES: Final = 1 << 16

@@ -8,7 +8,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.kubernetes.agent_sandbox.claims import FINAL, MISTAKES, as_pod
-from sandmeshd.drivers.kubernetes.reasons import PodWait, state_of, waiting_for
+from sandmeshd.drivers.kubernetes.pods.reasons import PodWait, state_of, waiting_for
 
 
 def _claim(ready: str, reason: str, **status: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.kubernetes.cluster.canary import CONNECT, MESSAGE_FILE, PORT, Canaries, CanaryResult, Facts
 from sandmeshd.drivers.kubernetes.cluster.requests import ApiRefusal
-from sandmeshd.drivers.kubernetes.pod import pod
+from sandmeshd.drivers.kubernetes.pods.pod import pod
 from sandmeshd.drivers.kubernetes.proofs import Proofs, check_kernel, prove
 from sandmeshd.drivers.kubernetes.requirements import capabilities, enforceable, enforced
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings

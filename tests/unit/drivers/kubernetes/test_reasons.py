@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.kubernetes.reasons import PodWait, gone_detail, state_of, waiting_for
+from sandmeshd.drivers.kubernetes.pods.reasons import PodWait, gone_detail, state_of, waiting_for
 
 ENDED, RUNNING, STARTING = pb.RUNTIME_STATE_ENDED, pb.RUNTIME_STATE_RUNNING, pb.RUNTIME_STATE_STARTING
 

@@ -15,7 +15,7 @@ from sandmeshd.agentlink.birth import load_mesh_identity
 from sandmeshd.drivers.kubernetes.agent_sandbox.claims import VERSION
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
 from sandmeshd.drivers.kubernetes.mesh_identity import MeshIdentity
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT, POSTURE, waiting_arguments
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT, POSTURE, waiting_arguments
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 
 BIRTH_SECONDS = 10 * 365 * 24 * 3600

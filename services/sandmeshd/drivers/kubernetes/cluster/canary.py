@@ -18,8 +18,8 @@ import structlog
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.kubernetes.cluster.requests import ApiRefusal, Cluster
 from sandmeshd.drivers.kubernetes.names import hashed, mesh_labels
-from sandmeshd.drivers.kubernetes.pod import ORDINARY
-from sandmeshd.drivers.kubernetes.reasons import status_of
+from sandmeshd.drivers.kubernetes.pods.pod import ORDINARY
+from sandmeshd.drivers.kubernetes.pods.reasons import status_of
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 
 LONGEST_SECONDS = 120.0

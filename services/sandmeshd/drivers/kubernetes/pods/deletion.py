@@ -9,7 +9,7 @@ from typing import Any
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
 from sandmeshd.drivers.kubernetes.kinds import ResourceKind
-from sandmeshd.drivers.kubernetes.watch import PodWatcher
+from sandmeshd.drivers.kubernetes.pods.watch import PodWatcher
 
 DELETE_SECONDS, LOOK_SECONDS = 120.0, 2.0
 GRACE_SECONDS = 1

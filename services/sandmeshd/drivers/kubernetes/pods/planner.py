@@ -12,11 +12,11 @@ from sandmeshd.drivers.kubernetes.agent_sandbox.claims import CLAIMS, claim
 from sandmeshd.drivers.kubernetes.kinds import PODS
 from sandmeshd.drivers.kubernetes.mesh_identity import MeshIdentity
 from sandmeshd.drivers.kubernetes.names import object_name
-from sandmeshd.drivers.kubernetes.pod import AGENT_DIRECTORY, AGENT_PORT, POSTURES, pod
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_DIRECTORY, AGENT_PORT, POSTURES, pod
+from sandmeshd.drivers.kubernetes.pods.start import Plan
 from sandmeshd.drivers.kubernetes.proofs import NOTHING
 from sandmeshd.drivers.kubernetes.requirements import enforced
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
-from sandmeshd.drivers.kubernetes.start import Plan
 from sandmeshd.drivers.kubernetes.templates import DriverTemplates
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.agent_files import TLS, agent_files

@@ -19,13 +19,13 @@ from sandmeshd.agentlink.birth import give_birth
 from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster, Resource
 from sandmeshd.drivers.kubernetes.kinds import ResourceKind
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT
+from sandmeshd.drivers.kubernetes.pods.reasons import NEVER, NO_IMAGE, PodWait, gone_detail, state_of, waiting_for
+from sandmeshd.drivers.kubernetes.pods.watch import PodWatcher
 from sandmeshd.drivers.kubernetes.proofs import check_kernel
 from sandmeshd.drivers.kubernetes.reach import PodReach
-from sandmeshd.drivers.kubernetes.reasons import NEVER, NO_IMAGE, PodWait, gone_detail, state_of, waiting_for
 from sandmeshd.drivers.kubernetes.records import PodRecords
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
-from sandmeshd.drivers.kubernetes.watch import PodWatcher
 from sandmeshd.drivers.node.identity import TlsIdentity
 from sandmeshd.drivers.node.records import SpecRecord
 

@@ -15,7 +15,7 @@ from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.kubernetes.cluster.requests import GONE, ApiRefusal, Cluster
 from sandmeshd.drivers.kubernetes.kinds import PODS, ResourceKind
 from sandmeshd.drivers.kubernetes.names import sandbox_id_of
-from sandmeshd.drivers.kubernetes.reasons import gone_detail
+from sandmeshd.drivers.kubernetes.pods.reasons import gone_detail
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 SHORTEST_WATCH, LONGEST_WATCH = 290, 600

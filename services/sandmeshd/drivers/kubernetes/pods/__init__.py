@@ -1,0 +1,1 @@
+"""The pods of sandboxes: their form, start, states and deletion."""
