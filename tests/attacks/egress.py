@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from sandmeshd.drivers.egress.outlets import ThroughProxy
+from sandmeshd.drivers.egress.upstream.outlets import ThroughProxy
 from tests.attacks.tally import Tally
 from tests.unit.drivers.egress.harness import Names, Program, serving
 

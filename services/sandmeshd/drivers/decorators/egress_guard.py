@@ -18,11 +18,11 @@ from sandmeshd.contracts.driver import Driver
 from sandmeshd.contracts.driver_forwarder import ForwardingDriver
 from sandmeshd.drivers.egress.devices.leases import GROUP, Devices
 from sandmeshd.drivers.egress.grants import is_open, policy_of
-from sandmeshd.drivers.egress.outlets import Outlet
 from sandmeshd.drivers.egress.proxy import EgressProxy, open_proxy
-from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.subscribers import Subscribers, merged
+from sandmeshd.drivers.egress.upstream.outlets import Outlet
+from sandmeshd.drivers.egress.upstream.resolver import Resolver
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.paths import MeshPaths
 

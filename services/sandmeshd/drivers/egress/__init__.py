@@ -6,9 +6,9 @@ and a connection to those very addresses.
 """
 
 from sandmeshd.drivers.egress.grants import MODES, default_grant, describe, effective_grant
-from sandmeshd.drivers.egress.outlets import Outlet
-from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings, PackageIndexes
+from sandmeshd.drivers.egress.upstream.outlets import Outlet
+from sandmeshd.drivers.egress.upstream.resolver import Resolver
 from sandmeshd.drivers.egress.variables import egress_port, egress_variables
 
 __all__ = [

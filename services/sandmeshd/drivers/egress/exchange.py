@@ -12,7 +12,6 @@ from contextlib import suppress
 
 import h11
 
-from sandmeshd.drivers.egress.dialer import Dialer, TargetUnreachable
 from sandmeshd.drivers.egress.http_forward import Forward
 from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.secrets.relay import HostFailure
@@ -20,7 +19,8 @@ from sandmeshd.drivers.egress.secrets.termination import Termination
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import ProxyStream
 from sandmeshd.drivers.egress.targets import read_authority, read_url
-from sandmeshd.drivers.egress.tunnels import tunnel
+from sandmeshd.drivers.egress.upstream.dialer import Dialer, TargetUnreachable
+from sandmeshd.drivers.egress.upstream.tunnels import tunnel
 
 HEAD_BYTES = 16 * 1024
 _PHRASE = 200

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import h11
 
-from sandmeshd.drivers.egress.outlets import Connection
 from sandmeshd.drivers.egress.streams import PIECE_BYTES, ProxyStream
 from sandmeshd.drivers.egress.targets import Resource
-from sandmeshd.drivers.egress.tunnels import Idle, ended
+from sandmeshd.drivers.egress.upstream.outlets import Connection
+from sandmeshd.drivers.egress.upstream.tunnels import Idle, ended
 
 HEAD_BYTES = 64 * 1024
 _OURS = frozenset(

@@ -13,20 +13,20 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import MeshUnavailable, SandmeshError
 from sandmeshd.auth.sealer import Sealer
 from sandmeshd.drivers.egress.devices.leases import Devices, is_adb
-from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.link import EgressLink
-from sandmeshd.drivers.egress.outlets import Outlet, outlet_of
 from sandmeshd.drivers.egress.packages import warn_of_directories
 from sandmeshd.drivers.egress.policy import read_hosts
 from sandmeshd.drivers.egress.reports import Report, Reports
 from sandmeshd.drivers.egress.reserved import Reserved
-from sandmeshd.drivers.egress.resolver import Resolver, SystemResolver
 from sandmeshd.drivers.egress.secrets.table import read_secrets
 from sandmeshd.drivers.egress.secrets.termination import Termination, terminations
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import ProxyStream
+from sandmeshd.drivers.egress.upstream.dialer import Dialer, Upstream
+from sandmeshd.drivers.egress.upstream.outlets import Outlet, outlet_of
+from sandmeshd.drivers.egress.upstream.resolver import Resolver, SystemResolver
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.tenants.shares import Shares, tenant_of
 

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from sandmesh.shared.hosts import NamedHost, is_address
 from sandmeshd.contracts.public_addresses import is_own
 from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
-from sandmeshd.drivers.egress.resolver import Resolver
+from sandmeshd.drivers.egress.upstream.resolver import Resolver
 from sandmeshd.runtime.listeners import Address, Listeners
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from sandmesh.api.agent.v1.agent_pb2 import EgressEnded, EgressFrame
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
-from sandmeshd.drivers.egress.outlets import Connection, Outlet
 from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import ProxyStream
+from sandmeshd.drivers.egress.upstream.dialer import Dialer, Upstream
+from sandmeshd.drivers.egress.upstream.outlets import Connection, Outlet
 
 
 class Names:

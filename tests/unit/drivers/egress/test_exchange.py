@@ -9,13 +9,13 @@ import pytest
 
 from sandmesh.api.agent.v1.agent_pb2 import EgressFrame
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.drivers.egress.dialer import Dialer, TargetUnreachable, Upstream
 from sandmeshd.drivers.egress.grants import policy_of
-from sandmeshd.drivers.egress.outlets import ThroughProxy
 from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import WINDOW_BYTES, Overrun, ProxyStream
+from sandmeshd.drivers.egress.upstream.dialer import Dialer, TargetUnreachable, Upstream
+from sandmeshd.drivers.egress.upstream.outlets import ThroughProxy
 from tests.unit.drivers.egress.harness import Names, Program, Redirected, host, serving
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sandmeshd.drivers.egress.resolver import SystemResolver
+from sandmeshd.drivers.egress.upstream.resolver import SystemResolver
 
 
 async def test_addresses_are_their_own_and_names_are_looked_up() -> None:

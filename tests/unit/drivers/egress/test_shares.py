@@ -8,10 +8,10 @@ from typing import cast
 
 from sandmesh.errors import MeshUnavailable
 from sandmeshd.drivers.egress.devices.leases import Devices
-from sandmeshd.drivers.egress.dialer import Upstream
 from sandmeshd.drivers.egress.proxy import EgressProxy
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.settings import EgressSettings
+from sandmeshd.drivers.egress.upstream.dialer import Upstream
 from sandmeshd.runtime.listeners import Listeners
 
 from .harness import Here, Names

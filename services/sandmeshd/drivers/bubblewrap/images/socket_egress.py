@@ -12,15 +12,15 @@ import structlog
 
 from sandmesh.api.agent.v1.agent_pb2 import EgressEnded, EgressFrame
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
-from sandmeshd.drivers.egress.outlets import outlet_of
 from sandmeshd.drivers.egress.policy import EgressRefused, read_hosts
 from sandmeshd.drivers.egress.reserved import Reserved
-from sandmeshd.drivers.egress.resolver import SystemResolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import WINDOW_BYTES, ProxyStream
+from sandmeshd.drivers.egress.upstream.dialer import Dialer, Upstream
+from sandmeshd.drivers.egress.upstream.outlets import outlet_of
+from sandmeshd.drivers.egress.upstream.resolver import SystemResolver
 
 log = structlog.get_logger()
 

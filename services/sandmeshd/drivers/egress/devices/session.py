@@ -11,7 +11,7 @@ from typing import Final
 
 from sandmeshd.drivers.egress.devices.adb_server import AdbConnection, AdbFailed, AdbServer, framed, read_framed
 from sandmeshd.drivers.egress.streams import ProxyStream
-from sandmeshd.drivers.egress.tunnels import tunnel
+from sandmeshd.drivers.egress.upstream.tunnels import tunnel
 
 _SERVICES: Final = ("shell:", "shell,", "exec:", "sync:", "abb:", "abb_exec:", "framebuffer:", "logcat:")
 """What of the device passes. `reverse:` and `tcp:` lead to ports, `tcpip:` and `usb:` change how it is attached."""

@@ -16,7 +16,7 @@ from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.secrets.mask import FrameMask, Mask
 from sandmeshd.drivers.egress.secrets.table import TLS_PORT, Headers, SecretTable
 from sandmeshd.drivers.egress.secrets.tls import TlsChannel
-from sandmeshd.drivers.egress.tunnels import Idle, ended
+from sandmeshd.drivers.egress.upstream.tunnels import Idle, ended
 
 HEAD_BYTES = 64 * 1024
 _HOP = frozenset(

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.shared.hosts import read_host
 from sandmeshd.auth.sealer import Sealer
-from sandmeshd.drivers.egress.dialer import TargetUnreachable
-from sandmeshd.drivers.egress.outlets import Connection
 from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget
 from sandmeshd.drivers.egress.secrets.relay import HostFailure, SecretRelay
 from sandmeshd.drivers.egress.secrets.table import SecretTable, read_secrets
 from sandmeshd.drivers.egress.secrets.tls import TlsChannel
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import PIECE_BYTES, ProxyStream
-from sandmeshd.drivers.egress.tunnels import ended
+from sandmeshd.drivers.egress.upstream.dialer import TargetUnreachable
+from sandmeshd.drivers.egress.upstream.outlets import Connection
+from sandmeshd.drivers.egress.upstream.tunnels import ended
 
 if TYPE_CHECKING:
     from sandmeshd.drivers.egress.secrets.authority import CertificateAuthority

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass
 
 from sandmesh.shared.hosts import is_address
-from sandmeshd.drivers.egress.outlets import Connection, Outlet
 from sandmeshd.drivers.egress.policy import EgressRefused, EgressTarget, Policy, Reach
 from sandmeshd.drivers.egress.reserved import Reserved
-from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.traffic import Traffic
+from sandmeshd.drivers.egress.upstream.outlets import Connection, Outlet
+from sandmeshd.drivers.egress.upstream.resolver import Resolver
 
 
 class TargetUnreachable(Exception):

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sandmeshd.drivers.egress.outlets import Connection
 from sandmeshd.drivers.egress.streams import PIECE_BYTES, ProxyStream
+from sandmeshd.drivers.egress.upstream.outlets import Connection
 
 
 class Idle:

@@ -1,0 +1,1 @@
+"""Connections to hosts: found by name, allowed, dialled and carried."""
