@@ -22,7 +22,7 @@ from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.pipes import open_pipe
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, ZygoteGone
+from sandmeshd.drivers.bubblewrap.starts.zygotes import RunningZygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.node.records import MeshFolders
 from sandmeshd.runtime.paths import MeshPaths

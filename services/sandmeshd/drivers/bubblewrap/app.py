@@ -15,7 +15,6 @@ from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne
 from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo
 from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
-from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
 from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 from sandmeshd.drivers.bubblewrap.identity import UidLeases, release, sandbox_identity
@@ -30,12 +29,13 @@ from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.launcher import BwrapLauncher
 from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
-from sandmeshd.drivers.bubblewrap.start_modes import StartModes
+from sandmeshd.drivers.bubblewrap.starts.exec_start import ExecStarter
+from sandmeshd.drivers.bubblewrap.starts.start_modes import StartModes
+from sandmeshd.drivers.bubblewrap.starts.zygote_start import ZygoteStarter
+from sandmeshd.drivers.bubblewrap.starts.zygotes import Zygotes
 from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.bubblewrap.systems.binds import bind_system
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
-from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter
-from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
 from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Outlet, Resolver
 from sandmeshd.drivers.node.agent_bundle import AgentTree

@@ -15,7 +15,6 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.api.pauses import check_mode
 from sandmeshd.drivers.bubblewrap.arguments import SOCKETS
-from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.identity import release
 from sandmeshd.drivers.bubblewrap.images.plan import CHANGES
 from sandmeshd.drivers.bubblewrap.images.sandboxes import ImageSandboxes
@@ -33,10 +32,11 @@ from sandmeshd.drivers.bubblewrap.requirements import (
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
 from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
-from sandmeshd.drivers.bubblewrap.start_modes import StartModes
+from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan
+from sandmeshd.drivers.bubblewrap.starts.start_modes import StartModes
+from sandmeshd.drivers.bubblewrap.starts.zygote_start import shared_variables
+from sandmeshd.drivers.bubblewrap.starts.zygotes import UNCLAIMED
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
-from sandmeshd.drivers.bubblewrap.zygote_start import shared_variables
-from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import check_alive

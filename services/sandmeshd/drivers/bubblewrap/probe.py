@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.bubblewrap.arguments import SharedView, probe_arguments
-from sandmeshd.drivers.bubblewrap.exec_start import memory_file
+from sandmeshd.drivers.bubblewrap.starts.exec_start import memory_file
 from sandmeshd.drivers.node.commands import running
 
 RESTRICTION = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"

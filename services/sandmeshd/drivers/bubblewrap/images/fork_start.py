@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, Groups
-from sandmeshd.drivers.bubblewrap.exec_start import failed, note_uid
 from sandmeshd.drivers.bubblewrap.identity import UidLease, release
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange, IdRanges
 from sandmeshd.drivers.bubblewrap.images.plan import (
@@ -28,8 +27,9 @@ from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, SpawnKind, request_spawn
 from sandmeshd.drivers.bubblewrap.spawns.spares import Spares
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygote_start import MAX_CONCURRENT, ended_spawn_on_error
-from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
+from sandmeshd.drivers.bubblewrap.starts.exec_start import failed, note_uid
+from sandmeshd.drivers.bubblewrap.starts.zygote_start import MAX_CONCURRENT, ended_spawn_on_error
+from sandmeshd.drivers.bubblewrap.starts.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.agent_config import encode_config
 from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.records import Folder

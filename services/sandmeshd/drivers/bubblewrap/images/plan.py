@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from sandmeshd.drivers.bubblewrap.arguments import SOCKETS, Mounts
-from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange
+from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan
 from sandmeshd.drivers.node.agent_config import AGENT, MCP, USER, WORKSPACE
 from sandmeshd.drivers.node.records import Folder
 

@@ -9,12 +9,12 @@ from dataclasses import fields, replace
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing
-from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IDS, IdRanges
 from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, ImageRoot
 from sandmeshd.drivers.bubblewrap.images.source import ImageSource
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.start_modes import StartModes
+from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan
+from sandmeshd.drivers.bubblewrap.starts.start_modes import StartModes
 from sandmeshd.drivers.node.images.policy import check_images_allowed, check_root_allowed, tier_of
 from sandmeshd.drivers.node.mounts.user_view import USER_PLACES
 from sandmeshd.drivers.node.records import Folder

@@ -8,7 +8,11 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, Groups
-from sandmeshd.drivers.bubblewrap.exec_start import (
+from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
+from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, describe_entry, describe_root, make_folder, scratch
+from sandmeshd.drivers.bubblewrap.pipes import open_pipe
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.starts.exec_start import (
     ended_on_error,
     launch,
     memory_file,
@@ -18,10 +22,6 @@ from sandmeshd.drivers.bubblewrap.exec_start import (
     open_files,
     wait_for_agent,
 )
-from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
-from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, describe_entry, describe_root, make_folder, scratch
-from sandmeshd.drivers.bubblewrap.pipes import open_pipe
-from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import AGENT, encode_config
 from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import VERSION

@@ -17,13 +17,13 @@ from typing import Any, Final, cast
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import SOCKETS
-from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange, IdRanges
 from sandmeshd.drivers.bubblewrap.images.plan import CHANGES, ETC
 from sandmeshd.drivers.bubblewrap.images.socket_egress import serving_socket
 from sandmeshd.drivers.bubblewrap.images.step_limits import StepLimits, watch_size
 from sandmeshd.drivers.bubblewrap.images.step_pipes import StepDirectories, StepPipes, open_pipes
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.starts.exec_start import launch, memory_file
 from sandmeshd.drivers.egress.policy import EgressRefused
 from sandmeshd.drivers.egress.variables import egress_port, egress_variables
 from sandmeshd.drivers.node.agent_bundle import AgentTree

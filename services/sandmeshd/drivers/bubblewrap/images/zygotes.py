@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
-from sandmeshd.drivers.bubblewrap.exec_start import launch
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
 from sandmeshd.drivers.bubblewrap.images.plan import agent_binds
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.launcher import closed_on_error, control_sockets
-from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, ZygoteKey
+from sandmeshd.drivers.bubblewrap.starts.exec_start import launch
+from sandmeshd.drivers.bubblewrap.starts.zygotes import RunningZygote, ZygoteKey
 from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME
 from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import VERSION

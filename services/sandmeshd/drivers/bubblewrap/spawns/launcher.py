@@ -16,10 +16,10 @@ from sandmeshd.drivers.bubblewrap.arguments import (
     memory_mounts,
     zygote_arguments,
 )
-from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.starts.exec_start import launch, memory_file
+from sandmeshd.drivers.bubblewrap.starts.zygotes import RunningZygote, SpawnFailed, ZygoteKey
 from sandmeshd.drivers.bubblewrap.uid_map import UidMap
-from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, ZygoteKey
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
 
 SEND_BYTES = 1 << 20

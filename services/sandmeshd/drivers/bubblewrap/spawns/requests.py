@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, Mounts
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits
-from sandmeshd.drivers.bubblewrap.exec_start import Plan, open_events, open_files
 from sandmeshd.drivers.bubblewrap.identity import UidLease
 from sandmeshd.drivers.bubblewrap.pipes import Pipe
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, ZygoteKey
+from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan, open_events, open_files
+from sandmeshd.drivers.bubblewrap.starts.zygotes import RunningZygote, ZygoteKey
 from sandmeshd.drivers.node.agent_config import HOME, WORKSPACE
 from sandmeshd.drivers.node.records import Folder
 

@@ -22,12 +22,12 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from sandmesh.errors import InternalError, SandmeshError
-from sandmeshd.drivers.bubblewrap.exec_start import Plan, note_uid
 from sandmeshd.drivers.bubblewrap.identity import release
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe, SpawnKind
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
+from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan, note_uid
+from sandmeshd.drivers.bubblewrap.starts.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.processes import end, to_the_end
 from sandmeshd.drivers.node.records import Folder, MeshFolders
 from sandmeshd.drivers.node.removal import discard

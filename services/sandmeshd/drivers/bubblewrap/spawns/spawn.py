@@ -15,9 +15,9 @@ import structlog
 
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group
-from sandmeshd.drivers.bubblewrap.exec_start import failed, open_cgroup_fds
 from sandmeshd.drivers.bubblewrap.pipes import Pipe, parse
-from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, ZygoteGone
+from sandmeshd.drivers.bubblewrap.starts.exec_start import failed, open_cgroup_fds
+from sandmeshd.drivers.bubblewrap.starts.zygotes import SpawnFailed, ZygoteGone
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.processes.child_process import readable
 

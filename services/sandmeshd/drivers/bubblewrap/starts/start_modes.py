@@ -9,10 +9,10 @@ import structlog
 
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
-from sandmeshd.drivers.bubblewrap.exec_start import Plan_contra, StartMode
 from sandmeshd.drivers.bubblewrap.settings import WayName
 from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
-from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, ZygoteGone
+from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan_contra, StartMode
+from sandmeshd.drivers.bubblewrap.starts.zygotes import SpawnFailed, ZygoteGone
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.drivers.node.removal import discard
 

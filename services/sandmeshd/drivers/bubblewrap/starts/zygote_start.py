@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
-from sandmeshd.drivers.bubblewrap.exec_start import Plan, failed, make_folder, note_uid
 from sandmeshd.drivers.bubblewrap.identity import UidLeases, release
 from sandmeshd.drivers.bubblewrap.requirements import START
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.spawns.requests import HostPlace, Recipe, request_spawn, sandbox_body
 from sandmeshd.drivers.bubblewrap.spawns.spares import Spares
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
-from sandmeshd.drivers.bubblewrap.zygotes import UNCLAIMED, RunningZygote, ZygoteKey, Zygotes
+from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan, failed, make_folder, note_uid
+from sandmeshd.drivers.bubblewrap.starts.zygotes import UNCLAIMED, RunningZygote, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.agent_config import basic_variables, encode_config
 from sandmeshd.drivers.node.processes import end, to_the_end
 from sandmeshd.drivers.node.records import Folder
