@@ -10,7 +10,7 @@ from sandmeshd.drivers.boxlite import requirements as boxlite
 from sandmeshd.drivers.bubblewrap import requirements as bubblewrap
 from sandmeshd.drivers.clouds import requirements as clouds
 from sandmeshd.drivers.engine import requirements as docker
-from sandmeshd.drivers.engine.links import AgentAccess
+from sandmeshd.drivers.engine.reach.links import AgentAccess
 from sandmeshd.drivers.engine.runtimes import DOCKER, FLAGS, PROFILES
 from sandmeshd.drivers.kubernetes import requirements as kubernetes
 

@@ -25,7 +25,7 @@ from sandmeshd.drivers.conformance.inside import run as run_inside
 from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.container_config import MESH, container_name
 from sandmeshd.drivers.engine.gvisor.app import GvisorSettings
-from sandmeshd.drivers.engine.links import LinkMode
+from sandmeshd.drivers.engine.reach.links import LinkMode
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.mesh.sweep import remove

@@ -17,9 +17,9 @@ from sandmeshd.drivers.engine.driver import EngineDriver
 from sandmeshd.drivers.engine.engine import Engine, open_engine
 from sandmeshd.drivers.engine.images.build import ImageBuilder
 from sandmeshd.drivers.engine.images.images import Images
-from sandmeshd.drivers.engine.link_choice import choose_link
-from sandmeshd.drivers.engine.links import AgentAccess
 from sandmeshd.drivers.engine.orphans import remove_with_orphans
+from sandmeshd.drivers.engine.reach.link_choice import choose_link
+from sandmeshd.drivers.engine.reach.links import AgentAccess
 from sandmeshd.drivers.engine.requirements import default_memory
 from sandmeshd.drivers.engine.runtimes import GVISOR
 from sandmeshd.drivers.engine.settings import DockerSettings

@@ -17,9 +17,9 @@ from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.garbage import GarbageCollector
 from sandmeshd.drivers.engine.images.images import Images
-from sandmeshd.drivers.engine.network_start import NetworkStarter
 from sandmeshd.drivers.engine.orphans import remove_with_orphans
 from sandmeshd.drivers.engine.plan import Plan, Planner
+from sandmeshd.drivers.engine.reach.network_start import NetworkStarter
 from sandmeshd.drivers.engine.requirements import capabilities, check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings

@@ -20,7 +20,7 @@ from sandmeshd.drivers.engine.container_config import (
     scratch_directories,
 )
 from sandmeshd.drivers.engine.images.images import Images
-from sandmeshd.drivers.engine.network import configure_listener, with_network
+from sandmeshd.drivers.engine.reach.network import configure_listener, with_network
 from sandmeshd.drivers.engine.requirements import enforced
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings

@@ -12,7 +12,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.api import requirements
 from sandmeshd.drivers.egress import MODES
-from sandmeshd.drivers.engine.links import AgentAccess
+from sandmeshd.drivers.engine.reach.links import AgentAccess
 from sandmeshd.drivers.engine.runtimes import FLAGS, RuntimeProfile
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import PROCESSES, USER_ID

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, ByteSize, Field
 
-from sandmeshd.drivers.engine.links import PORTS, AgentAccess, LinkChoice, check_address, check_ports
+from sandmeshd.drivers.engine.reach.links import PORTS, AgentAccess, LinkChoice, check_address, check_ports
 from sandmeshd.drivers.engine.runtimes import DOCKER, RuntimeProfile
 from sandmeshd.drivers.node.agent_config import USER_ID
 from sandmeshd.drivers.node.images.policy import ImageSandboxSettings

@@ -14,8 +14,8 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.engine.container_config import OWNER, container_config
-from sandmeshd.drivers.engine.links import AgentAccess
-from sandmeshd.drivers.engine.network import OUR_DIRECTORY, files_for, network_config, with_network
+from sandmeshd.drivers.engine.reach.links import AgentAccess
+from sandmeshd.drivers.engine.reach.network import OUR_DIRECTORY, files_for, network_config, with_network
 from sandmeshd.drivers.engine.requirements import capabilities, check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings

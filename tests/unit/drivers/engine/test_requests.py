@@ -21,7 +21,7 @@ from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.connection import tls_context
 from sandmeshd.drivers.engine.container_config import AGENT_BYTES, container_config, scratch_directories
 from sandmeshd.drivers.engine.driver import killed_within, state_of
-from sandmeshd.drivers.engine.links import AgentAccess
+from sandmeshd.drivers.engine.reach.links import AgentAccess
 from sandmeshd.drivers.engine.requirements import check, default_memory
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings

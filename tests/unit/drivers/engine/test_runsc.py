@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
 from sandmeshd.drivers.engine.gvisor.runtime import check_runtime
-from sandmeshd.drivers.engine.links import AgentAccess
+from sandmeshd.drivers.engine.reach.links import AgentAccess
 from sandmeshd.drivers.engine.requirements import check
 from sandmeshd.drivers.engine.runtimes import FLAGS, GVISOR
 

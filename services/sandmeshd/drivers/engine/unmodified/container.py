@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmeshd.drivers.engine.container_config import AGENT_DIRECTORY, BUNDLE, TEMPLATE, bind
-from sandmeshd.drivers.engine.network import TRUSTED
+from sandmeshd.drivers.engine.reach.network import TRUSTED
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.engine.unmodified.images import EngineImage
 from sandmeshd.drivers.engine.unmodified.programs import Binds

@@ -8,9 +8,9 @@ from typing import Any
 from sandmesh.errors import SandboxLost, SandboxStartFailed
 from sandmeshd.agentlink.addresses import tls_endpoint
 from sandmeshd.agentlink.connection import open_link
-from sandmeshd.drivers.engine.links import AGENT_PORT
-from sandmeshd.drivers.engine.network import files_for, network_config
 from sandmeshd.drivers.engine.plan import Plan
+from sandmeshd.drivers.engine.reach.links import AGENT_PORT
+from sandmeshd.drivers.engine.reach.network import files_for, network_config
 from sandmeshd.drivers.engine.start import Starter
 from sandmeshd.drivers.node.agent_files import TLS, agent_files
 from sandmeshd.drivers.node.identity import TlsIdentity, new_identity

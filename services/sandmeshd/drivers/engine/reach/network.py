@@ -12,7 +12,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.engine.container_config import AGENT_DIRECTORY, AGENT_ID, BUNDLE, STATE, TEMPLATE
 from sandmeshd.drivers.engine.engine import TarFiles
-from sandmeshd.drivers.engine.links import AGENT_PORT, AgentAccess
+from sandmeshd.drivers.engine.reach.links import AGENT_PORT, AgentAccess
 from sandmeshd.drivers.node.agent_config import USER_ID
 from sandmeshd.drivers.node.agent_files import TLS
 

@@ -11,7 +11,7 @@ from sandmeshd.auth.service_identity import kept_secret
 from sandmeshd.drivers.engine.connection import sees_files, unseen
 from sandmeshd.drivers.engine.container_config import node_labels
 from sandmeshd.drivers.engine.engine import Engine
-from sandmeshd.drivers.engine.links import AgentAccess, LinkMode, refuse_files
+from sandmeshd.drivers.engine.reach.links import AgentAccess, LinkMode, refuse_files
 from sandmeshd.drivers.engine.settings import DockerSettings
 
 OWNER_FILE = "driver-id"
