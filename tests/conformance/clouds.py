@@ -16,7 +16,8 @@ from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.drivers.clouds.agentrun.settings import AgentRunSettings
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.clouds.settings import CloudSettings
-from sandmeshd.drivers.conformance import Boundary, Requirement, Subject, isolation, lifecycle, limits
+from sandmeshd.drivers.conformance import Boundary, Requirement, Subject
+from sandmeshd.drivers.conformance.requirements import isolation, lifecycle, limits
 from sandmeshd.drivers.conformance.suite import REQUIREMENTS
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.runtime.paths import MeshPaths

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from sandmeshd.drivers.conformance import Requirement, Subject, calls, isolation, networks
+from sandmeshd.drivers.conformance import Requirement, Subject
+from sandmeshd.drivers.conformance.requirements import calls, isolation, networks
 from sandmeshd.runtime.paths import MeshPaths
 from tests.clouds import agent_run, function_compute
 from tests.clouds.authorities import trusted

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, isolation, lifecycle, networks
+from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement
+from sandmeshd.drivers.conformance.requirements import isolation, lifecycle, networks
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, subject_of

@@ -16,8 +16,9 @@ from sandmesh import errors
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.contracts.driver import Driver
-from sandmeshd.drivers.conformance import Requirement, Subject, calls, files, isolation, lifecycle
+from sandmeshd.drivers.conformance import Requirement, Subject
 from sandmeshd.drivers.conformance.inside import call, run
+from sandmeshd.drivers.conformance.requirements import calls, files, isolation, lifecycle
 from sandmeshd.drivers.engine.gvisor.app import GvisorSettings
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.records import MeshFolders

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import pytest
 import pytest_asyncio
 
-from sandmeshd.drivers.conformance import Requirement, calls, lifecycle, networks
+from sandmeshd.drivers.conformance import Requirement
+from sandmeshd.drivers.conformance.requirements import calls, lifecycle, networks
 from sandmeshd.drivers.conformance.suite import CORE
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths

@@ -15,8 +15,9 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable, SandboxStartFailed
-from sandmeshd.drivers.conformance import Requirement, calls, lifecycle, limits, networks, refusals
+from sandmeshd.drivers.conformance import Requirement
 from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.conformance.requirements import calls, lifecycle, limits, networks, refusals
 from sandmeshd.drivers.conformance.sandbox_end import end_of
 from sandmeshd.drivers.kubernetes.agent_sandbox.pools import arguments, certificate_pin
 from sandmeshd.drivers.kubernetes.cluster.rights import needed_rights

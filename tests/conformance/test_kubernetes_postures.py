@@ -11,8 +11,9 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.conformance import Requirement, Subject, calls, files, isolation, lifecycle, networks, watch
+from sandmeshd.drivers.conformance import Requirement, Subject
 from sandmeshd.drivers.conformance.inside import evaluate, run
+from sandmeshd.drivers.conformance.requirements import calls, files, isolation, lifecycle, networks, watch
 from sandmeshd.drivers.conformance.sandbox_end import end_of
 from sandmeshd.drivers.kubernetes.names import object_name
 from sandmeshd.drivers.kubernetes.pods.pod import AGENT_PORT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandmeshd.drivers.conformance import (
+from sandmeshd.drivers.conformance.requirements import (
     calls,
     files,
     isolation,
@@ -13,12 +13,8 @@ from sandmeshd.drivers.conformance import (
     snapshots,
     workspaces,
 )
-from sandmeshd.drivers.conformance import (
-    pause as pausing,
-)
-from sandmeshd.drivers.conformance import (
-    watch as watching,
-)
+from sandmeshd.drivers.conformance.requirements import pause as pausing
+from sandmeshd.drivers.conformance.requirements import watch as watching
 from sandmeshd.drivers.conformance.subject import Requirement
 
 REQUIREMENTS: tuple[Requirement, ...] = (

@@ -7,7 +7,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, SandboxNotFound, TemplateNotFound, WrongState
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.assertions import expect, expect_error
-from sandmeshd.drivers.conformance.limits import NAMES, limits_of
+from sandmeshd.drivers.conformance.requirements.limits import NAMES, limits_of
 from sandmeshd.drivers.conformance.subject import Subject, new_id
 
 

@@ -1,0 +1,1 @@
+"""The requirements of the suite, a module for each subject."""
