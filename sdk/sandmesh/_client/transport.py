@@ -11,10 +11,10 @@ from google.protobuf.message import Message
 
 from sandmesh._calls.local_socket import CallSocket, Metadata, connect
 from sandmesh._calls.multiplexer import CallStream
-from sandmesh._client import tcp_calls
 from sandmesh._client.addresses import DialTarget
 from sandmesh._client.channel import METHODS, Stubs
 from sandmesh._client.heartbeat import WatchedStream
+from sandmesh._client.tcp import tcp_calls
 from sandmesh._client.unary_socket import LARGEST_REQUEST, UnarySocket
 from sandmesh.errors import MeshUnavailable
 from sandmesh.shared.traces.context import current_trace, metadata_of

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
 from pydantic import SecretStr
 
-from sandmesh._client import hpack
+from sandmesh._client.tcp import hpack
 from sandmesh.api.agent.v1.agent_pb2 import EgressEnded, EgressFrame
 from sandmesh.api.port.v1 import port_pb2
 from sandmeshd.drivers.egress.devices.adb_server import AdbServer

@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from sandmesh import BaseSandboxAsync
-from sandmesh._client import tcp_calls
 from sandmesh._client.addresses import parse, trusting
 from sandmesh._client.channel import make_metadata
+from sandmesh._client.tcp import tcp_calls
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, MeshUnavailable, Unauthenticated
 from sandmesh.shared.wire_errors import translated

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sandmesh._client.hpack import LONGEST, HpackError, decode, encode
+from sandmesh._client.tcp.hpack import LONGEST, HpackError, decode, encode
 
 C_6_1 = "488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c78f0b97c8e9ae82ae43d3"
 

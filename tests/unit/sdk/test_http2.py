@@ -8,9 +8,9 @@ import struct
 import grpc
 import pytest
 
-from sandmesh._client import http2
-from sandmesh._client.hpack import HpackError, encode
-from sandmesh._client.http2 import FRAME_BYTES, PREFACE, Http2Error, Http2Stream
+from sandmesh._client.tcp import http2
+from sandmesh._client.tcp.hpack import HpackError, encode
+from sandmesh._client.tcp.http2 import FRAME_BYTES, PREFACE, Http2Error, Http2Stream
 from sandmesh.shared.frames import MAX_SOCKET_MESSAGE
 
 DATA, HEADERS, RESET, SETTINGS, PROMISE, PING, GOAWAY, UPDATE, CONTINUATION = 0, 1, 3, 4, 5, 6, 7, 8, 9

@@ -12,10 +12,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sandmesh._client import heartbeat, tcp_calls
+from sandmesh._client import heartbeat
 from sandmesh._client.addresses import DialTarget, parse
 from sandmesh._client.heartbeat import WatchedStream
-from sandmesh._client.tcp_calls import TcpCallStream, connect
+from sandmesh._client.tcp import tcp_calls
+from sandmesh._client.tcp.tcp_calls import TcpCallStream, connect
 from sandmesh._client.transport import Transport
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable, Unauthenticated

@@ -19,9 +19,9 @@ from google.protobuf.message import DecodeError
 from sandmesh._calls.local_socket import DirectStream, Metadata
 from sandmesh._client.addresses import DialTarget
 from sandmesh._client.heartbeat import Heartbeat, silent
-from sandmesh._client.hpack import HpackError
-from sandmesh._client.http2 import Http2Error, Http2Stream, StreamStatus, is_plain
-from sandmesh._client.tls_bytes import TlsBytes
+from sandmesh._client.tcp.hpack import HpackError
+from sandmesh._client.tcp.http2 import Http2Error, Http2Stream, StreamStatus, is_plain
+from sandmesh._client.tcp.tls_bytes import TlsBytes
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from sandmesh._client import hpack
+from sandmesh._client.tcp import hpack
 from sandmesh.shared.frames import MAX_SOCKET_MESSAGE
 
 Metadata = tuple[tuple[str, str | bytes], ...]

@@ -1,0 +1,1 @@
+"""The stream of all calls over TCP and TLS."""
