@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sandmesh._tools import MODULES, PLUMBING, TOOLS, Tool, declared_classes
-from sandmesh.sandbox.tool_groups import mixin_name
+from sandmesh.sandbox.tools.tool_groups import mixin_name
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ METHODS: Final = """\
 from collections.abc import Mapping
 from typing import Final
 
-from sandmesh.sandbox.tool_calls import tool_method
+from sandmesh.sandbox.tools.tool_calls import tool_method
 """
 OTHERS: Final = [
     "PLUMBING", "TOOLS", "FunctionTool", "MCPConfigConverter", "McpTool", "SandboxTool", "Tool", "ToolFunction",

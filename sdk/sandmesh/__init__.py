@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.session.info import SessionInfo
     from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, GuiSandbox, MobileSandbox, Sandbox
     from sandmesh.sandbox.sync_handles import Kernel, Kernels, Process, Processes
-    from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
+    from sandmesh.sandbox.tools.toolkit import Toolkit, ToolkitAsync
     from sandmesh.sandbox.training.boxes import (
         APPWorldSandbox,
         APPWorldSandboxAsync,

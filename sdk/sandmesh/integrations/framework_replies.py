@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
+from sandmesh.sandbox.tools.toolkit import Toolkit, ToolkitAsync
 
 FORM = "anthropic"
 """The format of toolkits whose replies are read here."""

@@ -13,7 +13,7 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from sandmesh.integrations.framework_replies import FORM, ModelReply, ToolDefinition, definitions
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.sync import Sandbox
-from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
+from sandmesh.sandbox.tools.toolkit import Toolkit, ToolkitAsync
 
 
 @overload

@@ -14,7 +14,7 @@ from agents import FunctionTool, Tool, ToolOutputImage, ToolOutputText
 from sandmesh.integrations.framework_replies import FORM, ModelReply, ToolDefinition, definitions
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.sync import Sandbox
-from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
+from sandmesh.sandbox.tools.toolkit import Toolkit, ToolkitAsync
 
 
 @overload

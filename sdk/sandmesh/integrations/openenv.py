@@ -19,7 +19,7 @@ from openenv.core.env_server.types import Action, Observation, State
 
 from sandmesh import BaseSandbox, Process, SandmeshError
 from sandmesh._client.sync import run
-from sandmesh.sandbox.reply_files import ReplyFiles
+from sandmesh.sandbox.tools.reply_files import ReplyFiles
 
 PORT: Final = 8000
 """Where servers of OpenEnv listen."""

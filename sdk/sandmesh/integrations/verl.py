@@ -16,7 +16,7 @@ from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 from sandmesh import BaseSandboxAsync, SandmeshError
-from sandmesh.sandbox.reply_files import ReplyFiles
+from sandmesh.sandbox.tools.reply_files import ReplyFiles
 
 _SECONDS: Final = 30.0
 _FENCED: Final = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)

@@ -18,8 +18,8 @@ from sandmesh.sandbox.mcp import McpServersAsync
 from sandmesh.sandbox.ports import PortsAsync, view_url
 from sandmesh.sandbox.session.lease import Lifetimes
 from sandmesh.sandbox.snapshots import SnapshotsAsync
-from sandmesh.sandbox.tool_calls import ToolCallsAsync
-from sandmesh.sandbox.tool_groups import (
+from sandmesh.sandbox.tools.tool_calls import ToolCallsAsync
+from sandmesh.sandbox.tools.tool_groups import (
     BrowserTools,
     ComputerUseTools,
     FilesystemTools,
@@ -27,7 +27,7 @@ from sandmesh.sandbox.tool_groups import (
     GitTools,
     MobileTools,
 )
-from sandmesh.sandbox.toolkit import ToolkitAsync
+from sandmesh.sandbox.tools.toolkit import ToolkitAsync
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import cast
 
-from sandmesh.sandbox import boxes, sync, tool_groups
+from sandmesh.sandbox import boxes, sync
 from sandmesh.sandbox.boxes import BaseSandboxAsync
 from sandmesh.sandbox.dummy import DummySandbox
 from sandmesh.sandbox.sync import BaseSandbox
+from sandmesh.sandbox.tools import tool_groups
 from sandmesh.sandbox.training import boxes as training
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES, class_name
 

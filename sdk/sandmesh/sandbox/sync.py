@@ -18,7 +18,7 @@ from sandmesh.sandbox.boxes import (
     SandboxAsync,
 )
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.sandbox.tool_groups import (
+from sandmesh.sandbox.tools.tool_groups import (
     BrowserTools,
     ComputerUseTools,
     FilesystemTools,
@@ -26,7 +26,7 @@ from sandmesh.sandbox.tool_groups import (
     GitTools,
     MobileTools,
 )
-from sandmesh.sandbox.toolkit import Toolkit
+from sandmesh.sandbox.tools.toolkit import Toolkit
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:

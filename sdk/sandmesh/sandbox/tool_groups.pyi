@@ -63,7 +63,7 @@ from sandmesh._tools.mobile import (
     MobileTap,
 )
 from sandmesh._tools.training import CreateInstance, Evaluate, GetEnvProfile, GetTaskIds, ReleaseInstance, Step
-from sandmesh.sandbox.tool_calls import tool_method
+from sandmesh.sandbox.tools.tool_calls import tool_method
 
 class BrowserTools:
     browser_navigate = tool_method(BrowserNavigate)

@@ -19,8 +19,8 @@ from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters, shorten_re
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.sandbox.reply_files import ReplyFiles
 from sandmesh.sandbox.sync import Sandbox
+from sandmesh.sandbox.tools.reply_files import ReplyFiles
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES, first_type, offers
 from sandmesh.toolkits.annotations import docstring_of, signature_of
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter
 from sandmesh import SandboxAsync, ToolResult
 from sandmesh._tools.forms import FORMS
 from sandmesh._tools.model_names import LONGEST, model_names
-from sandmesh.sandbox.toolkit import Toolkit
+from sandmesh.sandbox.tools.toolkit import Toolkit
 
 SCHEMA_TYPES: dict[str, Any] = {
     "openai": ChatCompletionFunctionToolParam,

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sandmesh import SandboxAsync, ToolResult
 from sandmesh.replies import read_reply_characters, whole_text
-from sandmesh.sandbox.reply_files import ReplyFiles
+from sandmesh.sandbox.tools.reply_files import ReplyFiles
 from sandmeshd.facades.mcp.large_results import LargeResults
 
 CHARACTERS = "sandmesh/replyCharacters"

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from sandmesh._tools import PLUMBING, TOOLS
-from sandmesh.sandbox.tool_calls import tool_method
+from sandmesh.sandbox.tools.tool_calls import tool_method
 
 
 def mixin_name(group: str) -> str:

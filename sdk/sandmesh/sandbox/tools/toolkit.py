@@ -11,7 +11,7 @@ from sandmesh._tools.model_names import model_names, qualified_names
 from sandmesh.errors import InvalidArgument, ToolNotFound
 from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters, shorten_text
 from sandmesh.results import ToolResult
-from sandmesh.sandbox.reply_files import ReplyBox, ReplyFiles
+from sandmesh.sandbox.tools.reply_files import ReplyBox, ReplyFiles
 
 
 class ToolRunner(Protocol):
