@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from sandmeshd.agent.userland.core import syscall_table
-from sandmeshd.agent.userland.python import memory_restore
+from sandmeshd.agent.userland.python.memory import restore as memory_restore
 
 pytestmark = pytest.mark.skipif(not syscall_table.SUPPORTED, reason="this machine's processor has no instructions yet")
 
 _SAVE = """
     import os, sys
-    from sandmeshd.agent.userland.python import memory_image
+    from sandmeshd.agent.userland.python.memory import image as memory_image
     image, place = int(sys.argv[1]), sys.argv[2]
     values = {number: str(number) for number in range(50_000)}
     array = bytearray(b"a") * 50_000_000
@@ -45,7 +45,7 @@ _SAVE = """
 """
 _RESTORE = """
     import os, sys
-    from sandmeshd.agent.userland.python import memory_restore
+    from sandmeshd.agent.userland.python.memory import restore as memory_restore
     memory_restore.MemoryRestore(int(sys.argv[1])).run([os.dup(1)], {"told": "hello"})
 """
 

@@ -24,7 +24,8 @@ from contextlib import suppress
 from typing import Any
 
 from sandmeshd.agent.userland.core import syscall_table
-from sandmeshd.agent.userland.python import leftovers, memory_image
+from sandmeshd.agent.userland.python import leftovers
+from sandmeshd.agent.userland.python.memory import image as memory_image
 
 _SAVE = b"save "
 """The agent's message with the descriptor of a file for the memory; the most bytes of that follow."""

@@ -22,10 +22,10 @@ from sandmeshd.agent.userland.python import (
     home,
     import_hooks,
     kernel_protocol,
-    memory_restore,
     output,
     shell,
 )
+from sandmeshd.agent.userland.python.memory import restore as memory_restore
 
 IDLE_SECONDS = 0.4
 """How long a kernel that is not warm waits for its first cell before it warms up."""

@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from sandmeshd.agent.userland.core.syscall_table import PAGE, SyscallTable, call, system_call
-from sandmeshd.agent.userland.python import memory_image
-from sandmeshd.agent.userland.python.mappings import Mapping, mappings
+from sandmeshd.agent.userland.python.memory import image as memory_image
+from sandmeshd.agent.userland.python.memory.mappings import Mapping, mappings
 
 _MMAP, _MUNMAP, _SIGPROCMASK, _MREMAP, _RSEQ, _CLOSE_RANGE = 9, 11, 14, 25, 334, 436
 _SET_ROBUST_LIST, _SET_TID_ADDRESS = 273, 218

@@ -19,7 +19,7 @@ from typing import Any, Final
 from sandmeshd.agent.userland.core import syscall_table
 from sandmeshd.agent.userland.core.syscall_table import PAGE, SyscallTable, call, system_call
 from sandmeshd.agent.userland.python import leftovers
-from sandmeshd.agent.userland.python.mappings import Mapping, mappings, own_pages
+from sandmeshd.agent.userland.python.memory.mappings import Mapping, mappings, own_pages
 
 READ, WRITE, SIGACTION, PWRITE, EXIT_GROUP, ARCH_PRCTL, GET_ROBUST_LIST = 0, 1, 13, 18, 231, 158, 274
 _GET_FS: Final = 0x1003

@@ -1,0 +1,1 @@
+"""The memory of a forked kernel: seen, saved, and restored in other processes."""
