@@ -21,9 +21,9 @@ from playwright.async_api import Error
 from sandmesh.shared import frames
 from sandmeshd.agent.userland.browser import actions, captures, navigation, storage
 from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
-from sandmeshd.agent.userland.browser.screencast import screencast
+from sandmeshd.agent.userland.browser.screen.screencast import screencast
+from sandmeshd.agent.userland.browser.screen.view import BrowserView
 from sandmeshd.agent.userland.browser.session import BrowserSession
-from sandmeshd.agent.userland.browser.view import BrowserView
 
 ToolRunner = Callable[[BrowserSession, dict[str, Any], BrowserAnswer], Awaitable[None]]
 

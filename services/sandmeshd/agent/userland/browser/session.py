@@ -12,9 +12,9 @@ from playwright.async_api import BrowserContext, Error, Locator, Page
 from sandmeshd.agent.userland.browser import chromium
 from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import Downloads
-from sandmeshd.agent.userland.browser.follower import TabFollower
 from sandmeshd.agent.userland.browser.launcher import Launcher
-from sandmeshd.agent.userland.browser.screencast import Screencast
+from sandmeshd.agent.userland.browser.screen.follower import TabFollower
+from sandmeshd.agent.userland.browser.screen.screencast import Screencast
 from sandmeshd.agent.userland.browser.snapshots import change, part
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 

@@ -13,7 +13,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandmeshd.agent.userland.browser.answer import BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import Downloads
-from sandmeshd.agent.userland.browser.follower import DevTools
+from sandmeshd.agent.userland.browser.screen.follower import DevTools
 from sandmeshd.agent.userland.browser.snapshots import Shown, mask
 
 _MOST_KEPT: Final = 1000

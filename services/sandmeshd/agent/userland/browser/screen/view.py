@@ -9,8 +9,8 @@ from typing import Any
 from playwright.async_api import Dialog
 
 from sandmeshd.agent.userland.browser.answer import BrowserAnswer
+from sandmeshd.agent.userland.browser.screen.view_input import ViewInput
 from sandmeshd.agent.userland.browser.session import BrowserSession
-from sandmeshd.agent.userland.browser.view_input import ViewInput
 from sandmeshd.agent.userland.core.picture_stream import PictureStream
 
 

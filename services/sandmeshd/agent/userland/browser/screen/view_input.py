@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from playwright.async_api import Error
 
-from sandmeshd.agent.userland.browser.follower import DevTools
+from sandmeshd.agent.userland.browser.screen.follower import DevTools
 from sandmeshd.agent.userland.browser.session import BrowserSession
 from sandmeshd.agent.userland.browser.tab import Tab
 

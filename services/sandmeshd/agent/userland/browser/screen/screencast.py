@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from playwright.async_api import Error
 
 from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
-from sandmeshd.agent.userland.browser.follower import QUALITY, TabFollower
+from sandmeshd.agent.userland.browser.screen.follower import QUALITY, TabFollower
 
 if TYPE_CHECKING:
     from sandmeshd.agent.userland.browser.session import BrowserSession

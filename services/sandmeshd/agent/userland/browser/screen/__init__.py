@@ -1,0 +1,1 @@
+"""What people see of the browser, and what they do to it."""
