@@ -49,7 +49,7 @@ def functions_stub() -> str:
 
 
 def methods_stub() -> str:
-    """Return `sandmesh/sandbox/tool_groups.pyi`: a class a group, with a method for each of its tools."""
+    """Return `sandmesh/sandbox/tools/tool_groups.pyi`: a class a group, with a method for each of its tools."""
     groups = sorted({declaration.group for declaration in TOOLS.values()} - PLUMBING)
     methods = {group: [one for one in TOOLS.values() if one.methods_of == group] for group in groups}
     lines = [METHODS, *imports({one.__name__ for found in methods.values() for one in found})]
@@ -107,7 +107,7 @@ def main() -> None:
         (ROOT / name).write_text(made[name])
 
 
-STUBS: Final = {"sdk/sandmesh/tools.pyi": functions_stub, "sdk/sandmesh/sandbox/tool_groups.pyi": methods_stub}
+STUBS: Final = {"sdk/sandmesh/tools.pyi": functions_stub, "sdk/sandmesh/sandbox/tools/tool_groups.pyi": methods_stub}
 
 if __name__ == "__main__":
     main()

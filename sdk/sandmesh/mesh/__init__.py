@@ -31,7 +31,7 @@ from sandmesh.mesh.records import (
     TokenInfo,
     Trouble,
 )
-from sandmesh.mesh.secret_records import SecretChange, SecretInfo
+from sandmesh.mesh.secrets import SecretChange, SecretInfo
 from sandmesh.mesh.sync import Mesh
 from sandmesh.mesh.usage import Usage, UsageReport
 

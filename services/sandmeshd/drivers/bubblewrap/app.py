@@ -44,8 +44,7 @@ from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.drivers.node.portable_python import PortablePython
 from sandmeshd.drivers.node.processes import end
-from sandmeshd.drivers.node.records import Folder, MeshFolders
-from sandmeshd.drivers.node.removal import discard, finish_removals
+from sandmeshd.drivers.node.records import Folder, MeshFolders, discard, finish_removals
 from sandmeshd.drivers.node.seccomp import SeccompFilters, build_filters
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates

@@ -38,8 +38,7 @@ from sandmeshd.drivers.bubblewrap.starts.zygote_start import shared_variables
 from sandmeshd.drivers.bubblewrap.starts.zygotes import UNCLAIMED
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.node import agent_config as shared
-from sandmeshd.drivers.node.disk_space import lacks_room
-from sandmeshd.drivers.node.driver import check_alive
+from sandmeshd.drivers.node.driver import check_alive, lacks_room
 from sandmeshd.drivers.node.images.process import check_name, directory_of, image_of, variables
 from sandmeshd.drivers.node.mounts.host_directories import opened
 from sandmeshd.drivers.node.mounts.volumes import opened_volumes

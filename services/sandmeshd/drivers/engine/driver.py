@@ -26,14 +26,12 @@ from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.engine.start import Starter
 from sandmeshd.drivers.engine.unmodified.sandboxes import UnmodifiedSandboxes
 from sandmeshd.drivers.node.agent_config import WORKSPACE
-from sandmeshd.drivers.node.disk_space import lacks_room
-from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver, check_alive
+from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver, check_alive, lacks_room
 from sandmeshd.drivers.node.images.process import check_name
 from sandmeshd.drivers.node.mounts.host_directories import WorkspaceDir, opened
 from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Folder, SpecRecord, read_record
-from sandmeshd.drivers.node.removal import discard
+from sandmeshd.drivers.node.records import Folder, SpecRecord, discard, read_record
 from sandmeshd.runtime.full_disk import full_disk_explained
 
 State = tuple[pb.RuntimeState.ValueType, str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -13,8 +14,7 @@ from sandmesh.errors import AlreadyExists, CapabilityMissing, InvalidArgument, S
 from sandmeshd.agentlink.warm_links import WaitingLink
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.node.processes import to_the_end
-from sandmeshd.drivers.node.records import Folder, MeshFolders, SpecRecord, hand_over, read_record
-from sandmeshd.drivers.node.removal import finish_removals
+from sandmeshd.drivers.node.records import Folder, MeshFolders, SpecRecord, finish_removals, hand_over, read_record
 from sandmeshd.drivers.snapshots import Snapshots
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
 from sandmeshd.runtime.keyed_locks import KeyedLocks
@@ -22,6 +22,11 @@ from sandmeshd.runtime.paths import MeshPaths
 
 TAIL_BYTES = 64 * 1024
 """The bytes of a log that `get_logs` returns by default."""
+
+LITTLE_BYTES = 64 << 20
+LITTLE_PART = 0.05
+LITTLE_FILES = 100
+_FIX = "free space there, or end sandboxes that keep much"
 
 
 class FixedGrants:
@@ -194,3 +199,22 @@ def check_alive(sandbox: pb.RuntimeSandbox) -> None:
     """
     if sandbox.state == pb.RUNTIME_STATE_ENDED:
         raise SandboxLost(f"{sandbox.sandbox_id} ended", {"detail": sandbox.end_detail})
+
+
+def lacks_room(paths: MeshPaths) -> list[str]:
+    """Return which disks are nearly full: sandboxes may not start, and their writes may fail."""
+    found: dict[int | str, str] = {}
+    for path in (paths.sandboxes, paths.runtime):
+        try:
+            seen = os.statvfs(path)
+        except OSError as error:
+            found[str(path)] = f"{path} cannot be used: {error.strerror}"
+            continue
+        free, whole = seen.f_bavail * seen.f_frsize, seen.f_blocks * seen.f_frsize
+        if free < min(LITTLE_BYTES, whole * LITTLE_PART):
+            found.setdefault(
+                seen.f_fsid, f"the disk of {path} is full: {free >> 20} MiB of {whole >> 20} are left; {_FIX}"
+            )
+        elif seen.f_files and seen.f_favail < LITTLE_FILES:
+            found.setdefault(seen.f_fsid, f"the disk of {path} has room for {seen.f_favail} more files; {_FIX}")
+    return list(found.values())

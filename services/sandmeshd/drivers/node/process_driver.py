@@ -17,8 +17,7 @@ from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver
 from sandmeshd.drivers.node.processes import Sandboxed, end, find
-from sandmeshd.drivers.node.records import Folder, SpecRecord, observe
-from sandmeshd.drivers.node.removal import discard
+from sandmeshd.drivers.node.records import Folder, SpecRecord, discard, observe
 from sandmeshd.runtime.beat import beat
 
 ENDING_AT_ONCE = 32

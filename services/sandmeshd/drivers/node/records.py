@@ -12,8 +12,10 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import signal
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.agentlink.connection import installing_token
 from sandmeshd.agentlink.warm_links import WaitingLink
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.user_namespaces.removal import remove_tree
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _OOM_KILL = re.compile(r"^oom_kill [1-9]", re.MULTILINE)
@@ -284,3 +287,18 @@ def _leased_before(folder: Folder, fencing_token: int) -> pb.RuntimeSandbox:
     if fencing_token < record.fencing_token:
         raise LeaseLost(f"the fencing token {fencing_token} is older than the one in force")
     return record.sandbox
+
+
+def discard(folder: Folder) -> None:
+    """Remove a sandbox's folders. It is gone with the first step; `finish_removals` does the rest after a kill."""
+    remove_tree(folder.sockets)
+    gone = folder.root.with_name(f"{GONE}{secrets.token_hex(8)}")
+    with suppress(FileNotFoundError):
+        folder.root.rename(gone)
+        remove_tree(gone)
+
+
+def finish_removals(folders: MeshFolders) -> None:
+    """Remove what a killed process had begun to remove."""
+    for gone in folders.discarded():
+        remove_tree(gone)

@@ -29,8 +29,7 @@ from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan, note_uid
 from sandmeshd.drivers.bubblewrap.starts.zygotes import RunningZygote, SpawnFailed, ZygoteKey, Zygotes
 from sandmeshd.drivers.node.processes import end, to_the_end
-from sandmeshd.drivers.node.records import Folder, MeshFolders
-from sandmeshd.drivers.node.removal import discard
+from sandmeshd.drivers.node.records import Folder, MeshFolders, discard
 
 MOST_KINDS = 4
 """The kinds of sandboxes of which spares are kept: those that were created last."""

@@ -13,8 +13,7 @@ from sandmeshd.drivers.bubblewrap.settings import WayName
 from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
 from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan_contra, StartMode
 from sandmeshd.drivers.bubblewrap.starts.zygotes import SpawnFailed, ZygoteGone
-from sandmeshd.drivers.node.records import Folder
-from sandmeshd.drivers.node.removal import discard
+from sandmeshd.drivers.node.records import Folder, discard
 
 RETRY_SECONDS = 60.0
 """The seconds after a failed zygote start in which none is attempted."""

@@ -2,7 +2,7 @@
 
 The kernel's process that forks others forks one more for it, which stops between two instructions while the first looks
 at it from outside, then writes its pages to the file and ends. Behind the pages the file has the rest as JSON, and
-eight bytes with the place of that. See `memory_restore` for how a process becomes what is there.
+eight bytes with the place of that. See `restore` for how a process becomes what is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process of user code becomes what `memory_image` saved: another process's memory, copied when it is written.
+"""A process of user code becomes what `image` saved: another process's memory, copied when it is written.
 
 It opens the files that are mapped there, puts its own descriptors into place, and then runs a table of system calls
 that replaces all of its memory. Nothing that comes of a damaged or forged image is more than user code of this sandbox
