@@ -1,1 +1,1 @@
-"""The modes of starting a sandbox: by a bwrap of its own, or by a zygote."""
+"""The modes of starting a sandbox: by a separate bwrap, or by a zygote."""
