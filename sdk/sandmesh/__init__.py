@@ -136,8 +136,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ToolkitAsync": "sandbox.toolkit",
-    "Toolkit": "sandbox.toolkit",
+    "ToolkitAsync": "sandbox.tools.toolkit",
+    "Toolkit": "sandbox.tools.toolkit",
     "sandbox_tool": "templates.sandbox_tools",
     "DummySandbox": "sandbox.dummy",
     "build_image_uri": "templates.registry",
