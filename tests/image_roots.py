@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -71,4 +72,43 @@ def host_root() -> bytes:
 
 def write_image(folder: Path, layers: tuple[bytes, ...], **config: Any) -> str:
     """Write an OCI layout of an image; return its reference."""
-    return f"oci:{make_image(layers, config).write_layout(folder)}"
+    return f"oci:{make_image(layers, config, bytes).write_layout(folder)}"
+
+
+_KERNEL_PACKAGES = (
+    *("IPython", "traitlets", "ipython", "decorator", "pexpect", "ptyprocess", "prompt_toolkit", "wcwidth"),
+    *("pygments", "matplotlib_inline", "stack_data", "executing", "asttokens", "pure_eval", "typing_extensions"),
+    *("ipython_pygments_lexers", "psutil"),
+)
+_UNUSED = re.compile(
+    r"^(test|idlelib|lib2to3|ensurepip|tkinter|turtledemo|pydoc_data|distutils|config-.*|(site|dist)-packages)/|/tests/"
+)
+
+
+def python_root(packages: Path) -> tuple[bytes, bytes]:
+    """Return two layers: this machine's Python with what it is linked to, and IPython of a template's packages."""
+    program = Path(sys.executable).resolve()
+    query = "import site, sys, sysconfig; print(sys.prefix, sysconfig.get_path('stdlib'), site.getsitepackages()[-1])"
+    said = subprocess.run([program, "-I", "-c", query], capture_output=True, text=True, check=True).stdout
+    own, library, place = map(Path, said.split())
+    prefix = own if own == Path("/usr") else Path("/usr/local")
+    """Another may be in a home, which others cannot read."""
+    extensions = [*(library / "lib-dynload").glob("*.so")]
+    listed = subprocess.run(["/usr/bin/ldd", program, *extensions], capture_output=True, text=True, check=True).stdout
+    files = {path: path for path in map(Path, re.findall(r"(?:=> |\t)(/\S+) \(", listed))}
+    files |= {prefix / "bin" / name: program for name in ("python3", program.name)}
+    files |= {prefix / path.relative_to(own): path for path in _sources(library)}
+    found = [path for path in packages.iterdir() if re.split(r"[.-]", path.name)[0] in _KERNEL_PACKAGES]
+    return _tar_of(files), _tar_of(
+        {place / path.relative_to(packages): path for one in found for path in _sources(one)}
+    )
+
+
+def _sources(place: Path) -> list[Path]:
+    found = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
+    return [path for path in found if not _UNUSED.search(str(path.relative_to(place)))]
+
+
+def _tar_of(files: dict[Path, Path]) -> bytes:
+    named = {f"usr/{str(name).removeprefix('/').removeprefix('usr/')}": path for name, path in files.items()}
+    return make_tar(*(file_entry(name, path.read_bytes(), mode=0o755) for name, path in sorted(named.items())))

@@ -45,6 +45,8 @@ class KernelInfo:
     kernel_id: str
     language: str
     busy: bool
+    program: str = ""
+    """The image's own Python that runs it; empty where the template's does, or it is of another language."""
 
 
 @dataclass(frozen=True, slots=True)

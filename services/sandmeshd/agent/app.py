@@ -26,8 +26,10 @@ from sandmeshd.agent.processes.namespaces import zygote_config
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.processes.spawner import ProcessLimits, ProcessSpawner
 from sandmeshd.agent.python.cells import Cells
+from sandmeshd.agent.python.image_python import open_python
 from sandmeshd.agent.python.kernel_table import KernelTable
-from sandmeshd.agent.python.languages import open_language
+from sandmeshd.agent.python.kernels import open_kernel
+from sandmeshd.agent.python.languages import PYTHON, open_language
 from sandmeshd.agent.startup.deferred import Deferred
 from sandmeshd.agent.startup.first_call import FirstCall
 from sandmeshd.agent.startup.first_tools import FirstTools
@@ -69,9 +71,11 @@ def configure_zygote(config: agent_pb2.AgentConfig, control: socket.socket) -> N
 
 @asynccontextmanager
 async def open_agent(
-    config: agent_pb2.AgentConfig, control: socket.socket, memory: Memory
+    config: agent_pb2.AgentConfig, control: socket.socket, memory: Memory, *, in_image: bool = False
 ) -> AsyncGenerator[ProcessSpawner]:
     """Serve a sandbox whose zygote is at the other end of `control`. Yields its processes once the agent listens.
+
+    `in_image` is whether kernels may be of a Python that is not the template's.
 
     Raises:
         OSError: The namespaces of user code could not be created, or the address cannot be bound.
@@ -85,7 +89,7 @@ async def open_agent(
     async with AsyncExitStack() as stack:
         processes = ProcessSpawner(control, _limits(config))
         stack.callback(processes.close)
-        kernels = _kernels(stack, config, processes, memory)
+        kernels = _kernels(stack, config, processes, memory, in_image=in_image)
         programs = Programs(processes, config.workspace, environment, memory)
         stack.callback(programs.close)
         imported: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -149,15 +153,26 @@ def _dispatcher(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Di
 
 
 def _kernels(
-    stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: ProcessSpawner, memory: Memory
+    stack: AsyncExitStack,
+    config: agent_pb2.AgentConfig,
+    processes: ProcessSpawner,
+    memory: Memory,
+    *,
+    in_image: bool,
 ) -> KernelTable:
     """Start the default kernel; others start on request."""
+    environment = dict(config.environment)
 
     def make(language: str, cwd: str) -> Cells:
-        start = partial(open_language, processes, config.python, dict(config.environment), language, cwd)
+        if language != PYTHON:
+            start = partial(open_language, processes, config.python, environment, language, cwd)
+        elif in_image:
+            start = partial(open_python, processes, environment, cwd)
+        else:
+            start = partial(open_kernel, processes, cwd)
         return Cells(processes, start, memory)
 
-    default = make("python", config.workspace)
+    default = make(PYTHON, config.workspace)
     stack.push_async_callback(default.close)
     default.renew()
     kernels = KernelTable(default, make, config.workspace)
@@ -186,10 +201,12 @@ def _tools(
             workspace, config.max_file_bytes, config.home, config.image_changes
         )
         ports = import_module("sandmeshd.agent.network.exposed_ports").Exposures()
-        own = import_module("sandmeshd.agent.tools.template_tools").OwnTools(
-            config.own_tools, lambda: kernels.make("python", config.workspace)
-        )
         memory = shell.programs.memory
+        # They need the template's packages, whatever Python an image has.
+        kernel = partial(open_kernel, processes, config.workspace)
+        own = import_module("sandmeshd.agent.tools.template_tools").OwnTools(
+            config.own_tools, lambda: Cells(processes, kernel, memory)
+        )
         images = _kernel_images(config, kernels, processes, memory)
         services = {**files.services(), **ports.services(), **own.services(), **images}
         servers = import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config)

@@ -20,6 +20,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmeshd.agent.app import configure_zygote, open_agent
 from sandmeshd.agent.boot.image.entry import complete
 from sandmeshd.agent.processes.memory import Memory
+from sandmeshd.agent.python.image_python import find_python
 from sandmeshd.agent.userland.core.account import Account
 
 
@@ -55,7 +56,8 @@ def serve(
             os.dup2(descriptors.life, descriptors.config, inheritable=False)
             os.close(descriptors.life)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, descriptors, control, memory, zygote_configured))
+            image = account is not None
+            return runner.run(_serve(config, descriptors, control, memory, zygote_configured, in_image=image))
     except (OSError, ValueError, DecodeError) as error:
         _report(descriptors.ready, {"error": str(error)})
         return 1
@@ -94,6 +96,8 @@ async def _serve(
     control: socket.socket,
     memory: Memory,
     zygote_configured: bool,
+    *,
+    in_image: bool,
 ) -> int:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
@@ -114,13 +118,14 @@ async def _serve(
         config, memory = born, _memory(born, descriptors)
     if not zygote_configured:
         configure_zygote(config, control)
+    python = find_python(config.environment) if in_image else ""
     if config.ends_with_driver:
         loop.add_reader(descriptors.config, end, 0)
     else:
         os.close(descriptors.config)
-    async with open_agent(config, control, memory) as processes:
+    async with open_agent(config, control, memory, in_image=in_image) as processes:
         processes.lost.add_done_callback(lambda _: end(1))
-        _report(descriptors.ready, {"ready": True})
+        _report(descriptors.ready, {"ready": True, **({"python": python} if python else {})})
         code = await ending
         # Processes that end from now on need not be reaped.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

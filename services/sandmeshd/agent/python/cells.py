@@ -121,6 +121,12 @@ class Cells:
         """Whether a cell runs."""
         return self._running is not None
 
+    @property
+    def program(self) -> str:
+        """The image's own Python that runs the kernel; empty where another does, or none has started."""
+        task = self._kernel
+        return "" if task is None or not task.done() or task.exception() else task.result().program
+
     def interrupt(self) -> None:
         """Interrupt the running cell, if there is one."""
         if self._running is not None:
@@ -275,14 +281,15 @@ class Cells:
         if call.stop_reason is None and cause:
             return await _killed_on_request(call, cause)
         if call.stop_reason is None and self._ran_out_of_memory(ended):
-            return await self._out_of_memory(call)
+            return await _out_of_memory(call, self._memory)
         return await _died(call, ended)
 
-    async def _out_of_memory(self, call: RunningCall) -> Outcome:
-        lost = "The kernel was killed: its variables are lost, and the next cell gets a fresh one."
-        message = f"{self._memory.out_of_memory_message()} {lost}"
-        await call.text(message + "\n")
-        return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, signal=signal.SIGKILL, message=message)
+
+async def _out_of_memory(call: RunningCall, memory: Memory) -> Outcome:
+    lost = "The kernel was killed: its variables are lost, and the next cell gets a fresh one."
+    message = f"{memory.out_of_memory_message()} {lost}"
+    await call.text(message + "\n")
+    return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, signal=signal.SIGKILL, message=message)
 
 
 def _structured_error(raised: bytes) -> bytes:

@@ -57,7 +57,7 @@ async def fork_kernel(source: KernelProcess, count: int) -> KernelForks:
     try:
         with ours:
             forks.not_copied = _names(await _answer(ours))
-            await _Requests(forks, processes, ours).send(count)
+            await _Requests(forks, processes, ours, source.program).send(count)
         await _adopt_all(forks, processes)
     except BaseException:
         forks.close()
@@ -98,7 +98,8 @@ async def save_kernel(source: KernelProcess, image: int, most: int) -> SavedKern
 class _Requests:
     """The requests to the process that forks, some ahead of their answers, which come in the same order."""
 
-    def __init__(self, forks: KernelForks, processes: ProcessSpawner, control: socket.socket) -> None:
+    def __init__(self, forks: KernelForks, processes: ProcessSpawner, control: socket.socket, program: str) -> None:
+        self._program = program
         self._forks = forks
         self._processes = processes
         self._control = control
@@ -124,6 +125,7 @@ class _Requests:
 
         try:
             self._unanswered.append(await connect(start))
+            self._unanswered[-1].program = self._program
         except OSError as error:
             self._forks.refused = refusal(error.errno or errno.EIO)
             return False

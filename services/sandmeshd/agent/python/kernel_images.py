@@ -93,7 +93,9 @@ class KernelImages:
             for name, one in list(self._kernels.by_id.items()):
                 if one.language != PYTHON:
                     not_copied.append(f"kernel {name}: it runs {one.language}")
-                if one.language != PYTHON or one.cells.is_fresh():
+                elif one.cells.program and not one.cells.is_fresh():
+                    not_copied.append(f"kernel {name}: it runs by {one.cells.program}, the image's own Python")
+                if one.language != PYTHON or one.cells.is_fresh() or one.cells.program:
                     continue
                 if len(saved) == _MOST_KERNELS:
                     raise ToolFailure(f"At most {_MOST_KERNELS} kernels can be copied: delete some.")

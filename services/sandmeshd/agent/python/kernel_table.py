@@ -182,7 +182,12 @@ class KernelTable:
         """Describe the kernels, the oldest first."""
         call.started()
         found = [
-            {"kernel_id": name, "language": kernel.language, "busy": kernel.cells.busy}
+            {
+                "kernel_id": name,
+                "language": kernel.language,
+                "busy": kernel.cells.busy,
+                **({"program": program} if (program := kernel.cells.program) else {}),
+            }
             for name, kernel in self.by_id.items()
         ]
         marks = [{"mark_id": name, "kernel_id": mark.kernel_id} for name, mark in self._marks.items()]

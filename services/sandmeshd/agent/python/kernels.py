@@ -134,6 +134,8 @@ class KernelProcess:
     def __init__(self, process: ProcessGroup, channel: _Channel, out: OutputPipe, err: OutputPipe) -> None:
         self.process = process
         self.pid = 0
+        self.program = ""
+        """The image's own Python that it is of; empty where it is of the template's, or of another language."""
         self.used = False
         """Whether a cell has run in it."""
         self.end_cause = ""

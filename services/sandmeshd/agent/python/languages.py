@@ -8,7 +8,7 @@ from typing import Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.processes.spawner import ProcessSpawner
-from sandmeshd.agent.python.kernels import NOT_FOUND, KernelMissing, KernelProcess, open_kernel, open_program
+from sandmeshd.agent.python.kernels import NOT_FOUND, KernelMissing, KernelProcess, open_program
 
 PYTHON: Final = "python"
 
@@ -43,13 +43,11 @@ def language_name(name: str) -> str:
 async def open_language(
     processes: ProcessSpawner, python: str, environment: Mapping[str, str], language: str, cwd: str
 ) -> KernelProcess:
-    """Start a kernel of a language: Python from the zygote, others as programs.
+    """Start a kernel of a language other than Python, which is a program.
 
     Raises:
         ToolFailure: There is no such kernel, or it does not start.
     """
-    if language == PYTHON:
-        return await open_kernel(processes, cwd)
     if language in {"javascript", "typescript"}:
         return await _open_node(processes, environment, language, cwd)
     # Found by PATH, in which the user's own layer precedes the template's environment.

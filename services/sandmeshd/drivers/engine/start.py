@@ -20,6 +20,7 @@ from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.plan import Plan
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_files import agent_files
+from sandmeshd.drivers.node.images.process import KERNELS, describe_kernels
 from sandmeshd.drivers.node.mounts.boot_id import mount_boot_id
 
 log = structlog.get_logger()
@@ -125,6 +126,9 @@ class Starter:
         message = cast("dict[str, object]", json.loads(line))
         if message.get("ready") is not True:
             raise await self._failed(plan, str(message.get("error")))
+        if python := message.get("python"):
+            plan.record.sandbox.enforced[KERNELS] = describe_kernels(str(python))
+            plan.record.write(plan.folder)
 
     async def _runs(self, plan: Plan, ended: asyncio.Event) -> bool:
         """Return whether it runs: what ended may be a container of the same name from an earlier attempt."""

@@ -158,10 +158,12 @@ def _interruptible(coroutine: Coroutine[Any, Any, R], take_interrupt: Callable[[
 
 def install() -> None:
     """Make everything in asyncio that runs a loop do so also where a loop is current that does not run."""
+    runner: Any = getattr(runners, "Runner", None)
+    """Python 3.11 has it; an image's own may be older."""
     for owner, name in (
         (base_events.BaseEventLoop, "run_forever"),
         (base_events.BaseEventLoop, "run_until_complete"),
-        (runners.Runner, "run"),
+        *([(runner, "run")] if runner else []),
     ):
         setattr(owner, name, apart(getattr(owner, name)))
     asyncio.run = runners.run = apart(runners.run)

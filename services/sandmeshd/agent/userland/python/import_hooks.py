@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import site
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import invalidate_caches
 from importlib.machinery import ModuleSpec, PathFinder
@@ -22,10 +22,11 @@ _FINDERS: list[Any] = cast("list[Any]", sys.meta_path)
 class InstalledPackages:
     """The layer of packages as a kernel sees it; the last of Python's finders, asked where no other finds a module."""
 
-    def __init__(self) -> None:
-        """Make the layer and put it before the template's packages."""
-        layer.make(os.environ)
-        root = os.environ.get("VIRTUAL_ENV", "")
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        """Make the layer that the environment names, and put it before the template's packages."""
+        self._environment = environment
+        layer.make(environment)
+        root = environment.get("VIRTUAL_ENV", "")
         self._packages = f"{root}/{layer.PACKAGES}"
         self._seen = self._changed_at()
         if not root or root == sys.prefix:
@@ -46,7 +47,7 @@ class InstalledPackages:
         """
         seen = self._changed_at()
         if not seen:
-            layer.make(os.environ)
+            layer.make(self._environment)
             seen = self._changed_at()
         if seen == self._seen:
             return False

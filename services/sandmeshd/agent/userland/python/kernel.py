@@ -75,20 +75,29 @@ class ForkedKernel:
         if request.get("continues"):
             _continue_from(pipes.pop(), [connection, *pipes], request["environment"])
         os.chdir(isolation.path_at_home(request["cwd"]))
+        self.serve(output.KernelSocket(socket.socket(fileno=connection)), pipes)
+
+    def serve(self, channel: output.KernelSocket, pipes: list[int], packages: str | None = None) -> NoReturn:
+        """Run cells until the agent exits.
+
+        Args:
+            channel: The connection to it.
+            pipes: Descriptors of the output and the errors.
+            packages: The virtual environment of the sandbox's own layer of packages; None: as VIRTUAL_ENV says.
+        """
         # What the shell found when it was made is the home of no user.
         self._shell.home_dir = os.environ["HOME"]
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]
         forks.reseed()
-        self._packages = import_hooks.InstalledPackages()
+        self._packages = import_hooks.InstalledPackages({"VIRTUAL_ENV": packages} if packages else os.environ)
         import_hooks.Adaptations(dict(adaptations.ADAPTATIONS))
-        channel = output.KernelSocket(socket.socket(fileno=connection))
         signal.signal(signal.SIGINT, _ignore)
-        if not select.select([connection], [], [], 0)[0]:
+        if not channel.has_frame and not select.select([channel.fd], [], [], 0)[0]:
             # What a fork shares is copied when it is first written: before the first cell, unless that is there.
             shell.exercise(self._shell, "1+1")
             if self._later:
-                self._warm_up_when_idle(connection)
+                self._warm_up_when_idle(channel.fd)
         self._shell.channel = channel
         streams = _Streams(channel, pipes)
         while True:
@@ -108,7 +117,8 @@ class ForkedKernel:
 
     def _serve(self, channel: output.KernelSocket, streams: _Streams) -> None:
         channel.idle = True
-        self._loop.wait(channel.fd)
+        if not channel.has_frame:
+            self._loop.wait(channel.fd)
         channel.idle = False
         kind, payload, input_fd = channel.receive()
         if kind == kernel_protocol.FORK and input_fd is not None:

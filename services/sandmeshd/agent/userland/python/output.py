@@ -52,6 +52,11 @@ class KernelSocket:
         # Two threads that wait would take each other's answers, and between cells none comes.
         return get_ident() == self._thread and not self.idle and os.getpid() == self._pid
 
+    @property
+    def has_frame(self) -> bool:
+        """Whether a frame was read that came along with the one before."""
+        return bool(self._received)
+
     def receive(self) -> tuple[bytes, bytes, int | None]:
         """Wait for a frame: kind, payload and the descriptor that came with it."""
         while not self._received:

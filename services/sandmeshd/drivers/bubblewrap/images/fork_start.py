@@ -19,6 +19,7 @@ from sandmeshd.drivers.bubblewrap.images.plan import (
     describe_entry,
     describe_root,
     make_folder,
+    note_python,
     scratch,
 )
 from sandmeshd.drivers.bubblewrap.images.zygotes import VARIABLES, key_of
@@ -139,13 +140,13 @@ class ImageForkStarter:
             recipe = ImageRecipe(plan.mounts, VARIABLES, plan.limits, key.owner, *own)
             spare = self._spares.take(plan, recipe.kind)
             if spare is not None:
-                return await self._finish(spare, line, recipe)
+                return await self._finish(spare, line, recipe, plan)
             zygote = await self._zygotes.of(plan.mounts, key)
             binds = await self._environments.binds(plan.mounts.environment)
             async with self._slots:
-                return await self._finish(self._request(plan, recipe, binds, zygote), line, recipe)
+                return await self._finish(self._request(plan, recipe, binds, zygote), line, recipe, plan)
 
-    async def _finish(self, spawn: Spawn, line: bytes, recipe: ImageRecipe) -> int | None:
+    async def _finish(self, spawn: Spawn, line: bytes, recipe: ImageRecipe, plan: ImagePlan) -> int | None:
         seconds = self._settings.start_timeout
         with closing(spawn):
             try:
@@ -153,6 +154,7 @@ class ImageForkStarter:
                     await spawn.run(line)
             except TimeoutError:
                 raise failed(spawn.folder, f"its agent did not listen within {seconds:g} s") from None
+            note_python(plan, spawn.said)
             self._spares.want(recipe.kept())
             return spawn.detach_config() if self._settings.ends_with_driver else None
 

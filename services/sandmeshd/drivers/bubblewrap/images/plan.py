@@ -11,6 +11,7 @@ from sandmeshd.drivers.bubblewrap.arguments import SOCKETS, Mounts
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRange
 from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan
 from sandmeshd.drivers.node.agent_config import AGENT, MCP, USER, WORKSPACE
+from sandmeshd.drivers.node.images.process import KERNELS, describe_kernels
 from sandmeshd.drivers.node.records import Folder
 
 Binds = list[tuple[str, str, bool]]
@@ -70,6 +71,13 @@ def make_folder(folder: Folder, ids: IdRange) -> None:
         inner.chmod(0o700 if is_root else mode)
         if is_root:
             os.chown(inner, ids.first, ids.first)
+
+
+def note_python(plan: ImagePlan, said: dict[str, object]) -> None:
+    """Note in a sandbox's record that kernels run by the image's own Python, where its agent says so."""
+    if python := said.get("python"):
+        plan.record.sandbox.enforced[KERNELS] = describe_kernels(str(python))
+        plan.record.write(plan.folder)
 
 
 def describe_root(

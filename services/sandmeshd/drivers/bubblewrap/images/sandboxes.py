@@ -16,6 +16,7 @@ from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.starts.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.starts.start_modes import StartModes
 from sandmeshd.drivers.node.images.policy import check_images_allowed, check_root_allowed, tier_of
+from sandmeshd.drivers.node.images.process import KERNELS, describe_kernels
 from sandmeshd.drivers.node.mounts.user_view import USER_PLACES
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
@@ -109,6 +110,7 @@ class ImageSandboxes:
         tier = tier_of(root.user, root.root)
         return {
             IMAGE: f"{image.reference} ({image.digest})",
+            KERNELS: describe_kernels(),
             "root": f"{tier}; writable, copy-on-write; {IDS} ids, {ids}",
         }
 

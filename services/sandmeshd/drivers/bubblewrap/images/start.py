@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, Groups
 from sandmeshd.drivers.bubblewrap.images.id_ranges import IdRanges
-from sandmeshd.drivers.bubblewrap.images.plan import ImagePlan, describe_entry, describe_root, make_folder, scratch
+from sandmeshd.drivers.bubblewrap.images.plan import (
+    ImagePlan,
+    describe_entry,
+    describe_root,
+    make_folder,
+    note_python,
+    scratch,
+)
 from sandmeshd.drivers.bubblewrap.pipes import open_pipe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.starts.exec_start import (
@@ -89,7 +96,8 @@ class ImageExecStarter:
             async with ended_on_error(plan.folder, monitor):
                 config.close_reader()
                 ready.close_writer()
-                await wait_for_agent(plan.folder, ready.reader, self._settings.start_timeout)
+                said = await wait_for_agent(plan.folder, ready.reader, self._settings.start_timeout)
+                note_python(plan, said)
             return config.detach_writer() if self._settings.ends_with_driver else None
 
 

@@ -41,6 +41,8 @@ class Spawn:
         self._line = b""
         self._seen: set[str] = set()
         self._start_time = time.monotonic()
+        self.said: dict[str, object] = {}
+        """What its agent said when it listened."""
         self._user: int | None = None
         """The pidfd of user code's first process, while the sandbox waits for its configuration."""
         self._watching = False
@@ -139,7 +141,9 @@ class Spawn:
                 self._user = os.dup(fds[0])
             with open_cgroup_fds(self._group) as cgroup_fds:
                 socket.send_fds(self._socket, [b"go"], cgroup_fds)
-        elif "ready" not in message:
+        elif "ready" in message:
+            self.said = message
+        else:
             self._fail(message)
         self._seen |= message.keys()
         seconds = round(time.monotonic() - self._start_time, 6)

@@ -129,8 +129,8 @@ class ExecStarter:
             return launch([*(group.join_command() if group else []), *arguments], output, descriptors.all())
 
 
-async def wait_for_agent(folder: Folder, reader: int, seconds: float) -> None:
-    """Return when a sandbox's agent says at the other end of a pipe that it listens.
+async def wait_for_agent(folder: Folder, reader: int, seconds: float) -> dict[str, object]:
+    """Return what a sandbox's agent says at the other end of a pipe once it listens.
 
     Raises:
         SandboxStartFailed: It does not within so many seconds, or says why it cannot.
@@ -142,6 +142,7 @@ async def wait_for_agent(folder: Folder, reader: int, seconds: float) -> None:
         raise failed(folder, f"its agent did not listen within {seconds:g} s") from None
     if message.get("ready") is not True:
         raise failed(folder, str(message.get("error") or "its agent ended immediately"))
+    return message
 
 
 def note_uid(record: SpecRecord, uid: int) -> None:

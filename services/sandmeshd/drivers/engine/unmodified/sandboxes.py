@@ -18,6 +18,7 @@ from sandmeshd.drivers.engine.unmodified.container import show, trusted_bundle, 
 from sandmeshd.drivers.engine.unmodified.images import EngineImage, EngineImages
 from sandmeshd.drivers.engine.unmodified.programs import AgentPrograms
 from sandmeshd.drivers.node.images.policy import check_images_allowed, check_root_allowed, is_root, tier_of
+from sandmeshd.drivers.node.images.process import KERNELS, describe_kernels
 from sandmeshd.drivers.node.mounts.user_view import template_mounts
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
@@ -103,6 +104,7 @@ class UnmodifiedSandboxes:
         parts = [tier, "writable, the engine's layer", "set-uid programs are ordinary ones", ids]
         return {
             IMAGE: f"{image.reference} ({image.digest})",
+            KERNELS: describe_kernels(),
             "root": "; ".join(part for part in parts if part),
             "user": tier,
             "capabilities": "Docker's without MKNOD, NET_RAW and SETFCAP" if ids else "none",

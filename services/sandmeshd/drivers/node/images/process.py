@@ -8,10 +8,14 @@ from typing import Final
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.node.agent_config import WORKSPACE
+from sandmeshd.drivers.node.interpreter import VERSION
 from sandmeshd.images.image import ImageConfig
 from sandmeshd.templates import Template
 
+KERNELS: Final = "kernels"
+"""The line of a sandbox's record that has what they run by."""
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MOST_NAME: Final = 300
 _PLAIN: Final = {"PATH": _PATH, "LANG": "C.UTF-8"}
 """What processes have where an image sets nothing else."""
 
@@ -30,6 +34,11 @@ def check_name(spec: sandbox_pb2.SandboxSpec, templates: Container[str]) -> None
     if spec.image in templates:
         fix = f"use template={spec.image!r}, or write the image out, as docker.io/library/{spec.image}:latest"
         raise InvalidArgument(f"{spec.image!r} is a template's name, too: {fix}", {"field": "spec.image", "fix": fix})
+
+
+def describe_kernels(python: str = "") -> str:
+    """Return what kernels of Python run by, for people; `python` is the image's own where that has IPython."""
+    return f"the image's own {python[:_MOST_NAME]}" if python else f"Python {VERSION} of the template, in /opt/env"
 
 
 def directory_of(config: ImageConfig) -> str:
