@@ -9,7 +9,7 @@ from sandmeshd.cli.terminal.lazy_group import Entry, LazyGroup
 MESH, SANDBOXES, MACHINE = "Meshes", "Sandboxes", "This machine"
 CLI = "sandmeshd.cli"
 RECORDS, TOOLS, RUN = f"{CLI}.sandboxes.records", f"{CLI}.sandboxes.tools", f"{CLI}.run.commands"
-PORTS, SNAPSHOTS = f"{CLI}.sandboxes.ports", f"{CLI}.sandboxes.snapshots"
+PORTS, SNAPSHOTS = f"{CLI}.sandboxes.ports", f"{CLI}.images.snapshots"
 QUOTAS, PAUSES = f"{CLI}.tenants.quotas", f"{CLI}.sandboxes.pauses"
 
 
@@ -70,7 +70,7 @@ class UserCommands(LazyGroup):
         Entry("ports", PORTS, "Manage the URLs of sandboxes' ports.", SANDBOXES, "port_commands"),
         Entry("network", f"{CLI}.sandboxes.network", "Print or change what a running sandbox may reach.", SANDBOXES),
         Entry("stats", f"{CLI}.sandboxes.stats", "Print what a sandbox uses.", SANDBOXES),
-        Entry("snapshot", SNAPSHOTS, "Create, list and delete snapshots.", SANDBOXES, "snapshot_commands"),
+        Entry("snapshot", SNAPSHOTS, "Create, list, push and delete snapshots.", SANDBOXES, "snapshot_commands"),
         Entry("templates", f"{CLI}.sandboxes.templates", "List the templates of the mesh.", SANDBOXES),
         Entry(
             "training",

@@ -16,6 +16,7 @@ from sandmeshd.images.image import PulledImage
 from sandmeshd.images.progress import PullProgress
 from sandmeshd.images.reference import parse_reference
 from sandmeshd.images.store import ImageStore
+from sandmeshd.mesh.settings import MeshSettings
 
 
 @dataclass(frozen=True)
@@ -34,25 +35,29 @@ class ImageRecord:
 
 def open_store(config: Path | None) -> ImageStore:
     """Return the store that the settings name."""
-    settings = read_settings(config)
+    return store_of(read_settings(config))
+
+
+def store_of(settings: MeshSettings) -> ImageStore:
+    """Return the store that settings name."""
     return ImageStore(settings.image_store, settings.state_directory / "images")
 
 
 async def pull_image(config: Path | None, name: str) -> PulledImage:
     """Pull an image, with a progress bar."""
-    with _progress() as report:
+    with progress() as report:
         return await open_store(config).pull(_whole(name), progress=report)
 
 
 async def import_image(config: Path | None, file: Path, name: str) -> PulledImage:
     """Import an image, with a progress bar."""
-    with _progress() as report:
+    with progress() as report:
         return await open_store(config).import_image(file, name, progress=report)
 
 
 async def push_image(config: Path | None, name: str, target: str) -> str:
     """Push an image, with a progress bar; return its name there."""
-    with _progress() as report:
+    with progress() as report:
         return await open_store(config).push(find_image(config, name), target, progress=report)
 
 
@@ -105,6 +110,7 @@ def _whole(name: str) -> str:
 
 
 @contextmanager
-def _progress() -> Generator[Callable[[PullProgress], None]]:
+def progress() -> Generator[Callable[[PullProgress], None]]:
+    """Yield what shows the progress of a pull or push."""
     with progress_bar() as bar:
         yield lambda step: bar(step.message, step.fraction)

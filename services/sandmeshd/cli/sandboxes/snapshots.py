@@ -14,7 +14,7 @@ from sandmeshd.cli.terminal.options import Format, ListFormat, ListOutput, Outpu
 from sandmeshd.cli.terminal.output import format_age, print_ids_or_json, print_json, print_table
 
 snapshot_commands = typer.Typer(
-    help="Create, list and delete snapshots: the files of a sandbox at one moment, from which others start.",
+    help="Create, list, push and delete snapshots: the files of a sandbox at one moment, from which others start.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

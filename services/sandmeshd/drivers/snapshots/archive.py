@@ -141,6 +141,21 @@ class SnapshotArchive:
             raise _damaged(snapshot.snapshot_id, "its files have another checksum")
         yield last
 
+    async def verified(self, snapshot_id: str) -> tuple[pb.RuntimeSnapshot, Path]:
+        """Return a snapshot's metadata and the tar of its files, whose checksum holds.
+
+        Raises:
+            SnapshotNotFound: It is not on this node.
+            SnapshotDamaged: It cannot be trusted.
+            InvalidArgument: The id cannot be one.
+        """
+        found = self.find(snapshot_id)
+        if found is None:
+            raise not_found(snapshot_id)
+        async for _ in self.stream(found):
+            pass
+        return found, self._path(snapshot_id) / _FILES
+
     async def remove(self, snapshot_id: str) -> None:
         """Remove a snapshot; one that is not there is fine."""
         gone = self._folder / f".gone-{secrets.token_hex(8)}"
@@ -160,6 +175,11 @@ class SnapshotArchive:
             message = f"{snapshot_id!r} is not a snapshot id: 1 to 128 letters, digits, _, . and -, no sign first"
             raise InvalidArgument(message, {"field": "snapshot_id"})
         return self._folder / snapshot_id
+
+
+def archive_of(node_state: Path, limit_bytes: int = 0) -> SnapshotArchive:
+    """Return the snapshots of the node whose state is there."""
+    return SnapshotArchive(node_state / "snapshots", limit_bytes)
 
 
 def _remove(path: Path) -> None:

@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import AlreadyExists, InvalidArgument, SandboxLost, WrongState
 from sandmeshd.agentlink.archives import restored, saved
-from sandmeshd.drivers.snapshots.archive import SnapshotArchive, not_found
+from sandmeshd.drivers.snapshots.archive import archive_of, not_found
 from sandmeshd.drivers.snapshots.held_kernels import HeldKernels
 from sandmeshd.runtime.paths import MeshPaths
 
@@ -23,7 +23,7 @@ class Snapshots:
 
     def __init__(self, paths: MeshPaths, limit_bytes: int) -> None:
         self._mesh_id = paths.mesh_id
-        self._kept = SnapshotArchive(paths.node_state / "snapshots", limit_bytes)
+        self._kept = archive_of(paths.node_state, limit_bytes)
         self._kernels = HeldKernels()
 
     def sweep(self) -> None:

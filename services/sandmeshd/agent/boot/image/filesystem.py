@@ -97,7 +97,7 @@ def _disk(root: dict[str, Any], sources: dict[str, int]) -> list[tuple[int, str]
     upper = mounts.detached("disk/upper")
     mounts.restrict(upper, mounts.MOUNT_ATTR_RDONLY | mounts.MOUNT_ATTR_NOSUID | mounts.MOUNT_ATTR_NODEV)
     places.append((upper, root["changes"]))
-    if root["disk_bytes"]:
+    if root["disk_bytes"] and root["workspace"]:
         os.mkdir("disk/workspace")  # noqa: PTH102
         places.append((mounts.detached("disk/workspace"), root["workspace"]))
     return places

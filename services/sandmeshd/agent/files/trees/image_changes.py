@@ -45,7 +45,9 @@ def saved(changes: str, workspace: str, wanted: Callable[[], bool]) -> Iterator[
     Raises:
         CallStopped: It is no longer awaited.
     """
-    pieces = _packed({CHANGES: changes, WORKSPACE: workspace})
+    # In an image whose own directory that is, what is there is part of the changes.
+    apart = {WORKSPACE: workspace} if os.path.ismount(workspace) else {}
+    pieces = _packed({CHANGES: changes, **apart}, _MOUNTED if apart else _MOUNTED - {WORKSPACE})
     # The next piece may be requested by another thread, and rights are a thread's.
     with _with_rights():
         stopped = frozen()
@@ -64,10 +66,10 @@ def saved(changes: str, workspace: str, wanted: Callable[[], bool]) -> Iterator[
             stopped.__exit__(None, None, None)
 
 
-def _packed(roots: dict[str, str]) -> Iterator[bytes]:
+def _packed(roots: dict[str, str], mounted: frozenset[str]) -> Iterator[bytes]:
     links: dict[tuple[int, int], str] = {}
     for name, root in roots.items():
-        for path in entries_below(Path(root), _MOUNTED if name == CHANGES else frozenset()):
+        for path in entries_below(Path(root), mounted if name == CHANGES else frozenset()):
             found = path.lstat()
             member = member_of(path, f"{name}/{path.relative_to(root)}".removesuffix("/."), found)
             if member is None:

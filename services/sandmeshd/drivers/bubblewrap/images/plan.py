@@ -86,7 +86,9 @@ def describe_root(
     """Return what `sandmeshd.agent.boot.image` makes a root of; `binds` are those of its Python."""
     binds = [*binds, *agent_binds(mounts), *((str(path), place, False) for path, place in mounts.data)]
     binds.append((str(folder.sockets), SOCKETS, True))
-    if not mounts.disk_bytes:
+    # Where that is the image's own directory, it is part of the root, with what the image has there.
+    workspace = "" if root.working_directory == WORKSPACE else WORKSPACE
+    if workspace and not mounts.disk_bytes:
         binds.append((str(folder.workspace), WORKSPACE, True))
     return {
         "layers": [str(path) for path in root.layers],
@@ -99,7 +101,7 @@ def describe_root(
         "memory": [*_TEMPORARY, *((path, "0755") for path in mounts.scratch)],
         "disk": str(folder.changes),
         "disk_bytes": mounts.disk_bytes,
-        "workspace": WORKSPACE,
+        "workspace": workspace,
         "changes": CHANGES,
         "working_directory": root.working_directory,
         "etc": ETC,
