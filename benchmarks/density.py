@@ -149,12 +149,12 @@ def figures(steps: list[Step], ended: float) -> list[Figure]:
     """Return the table's lines."""
     lines = [
         Figure(
-            f"{one.alive} sandboxes alive",
-            f"{one.creates_a_second:.1f} creates/s, each {one.create_cpu_ms:.1f} ms of a processor, "
-            f"call {one.call_ms:.2f} ms, idle {one.idle_seconds_a_minute:.2f} s/min"
-            + (f", {one.memory_mb:.1f} MB each" if one.alive else ""),
+            f"{step.alive} sandboxes alive",
+            f"{step.creates_a_second:.1f} creates/s, each {step.create_cpu_ms:.1f} ms of a processor, "
+            f"call {step.call_ms:.2f} ms, idle {step.idle_seconds_a_minute:.2f} s/min"
+            + (f", {step.memory_mb:.1f} MB each" if step.alive else ""),
         )
-        for one in steps
+        for step in steps
     ]
     share = steps[-1].creates_a_second / steps[0].creates_a_second
     return [

@@ -277,7 +277,7 @@ async def build_twice(name: str, form: Form, settings: MeshSettings, folder: Pat
         seconds.append(time.monotonic() - began)
         written += totals.written
         cached.append(f"{totals.cached} of {totals.steps}")
-    times = ", ".join(f"{one:.1f}" for one in seconds)
+    times = ", ".join(f"{second:.1f}" for second in seconds)
     return f"| {name} | {times} | {cached[0]}, {cached[1]} | {written / 1e6:.1f} MB |"
 
 

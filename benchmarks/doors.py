@@ -116,7 +116,7 @@ async def files(pair: Pair) -> list[Figure]:
         ("read of 100 MiB", read, read_ours),
     ):
         seconds = await in_turns(theirs, ours, 5)
-        rates = [f"{LARGE / 1e6 / statistics.median(one):,.0f} MB/s" for one in seconds]
+        rates = [f"{LARGE / 1e6 / statistics.median(taken):,.0f} MB/s" for taken in seconds]
         found += [Figure(f"file {what} by E2B's client", rates[0], "150 MB/s"), Figure("  by our SDK", rates[1])]
     return found
 

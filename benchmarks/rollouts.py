@@ -94,7 +94,7 @@ async def roll_out(total: int, at_once: int, console: Console) -> tuple[Rollout,
         seconds = time.perf_counter() - began
         # Spares and zygotes are the mesh's own.
         seen.left = max(0, await _settled(client, mesh) - before - 8)
-        seen.left += len([one for one in await client.sandboxes.list() if one.in_use])
+        seen.left += len([sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use])
     return seen, seconds
 
 

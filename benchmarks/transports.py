@@ -104,7 +104,7 @@ async def transports() -> list[Figure]:
             owners = [await stack.enter_async_context(box_of(mesh)) for _ in range(SANDBOXES)]
             ca = folder / "ca.pem" if address.startswith("grpcs") else None
             made = [
-                BaseSandboxAsync(one.sandbox_id, base_url=address, bearer_token=token, ca_cert=ca) for one in owners
+                BaseSandboxAsync(owner.sandbox_id, base_url=address, bearer_token=token, ca_cert=ca) for owner in owners
             ]
             return Way(name, [await stack.enter_async_context(box) for box in made])
 

@@ -59,13 +59,13 @@ def secret_fields(message: Descriptor, within: tuple[str, ...] = ()) -> set[str]
 def page() -> str:
     """Return the page."""
     methods = sorted(public_methods(), key=lambda one: (one.containing_service.name, one.name))
-    services = list({one.containing_service.full_name: one.containing_service for one in methods}.values())
+    services = list({method.containing_service.full_name: method.containing_service for method in methods}.values())
     closed = Closed(
         closed_to_users(services), closed_to_projects(services), changing(services), without_sandbox(services)
     )
     columns = ["RPC", *SCOPES, "empty for read-only"]
     rows = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
-    rows += [f"| {' | '.join(_cells(one, closed))} |" for one in methods]
+    rows += [f"| {' | '.join(_cells(method, closed))} |" for method in methods]
     return HEAD + "\n".join(rows) + "\n"
 
 

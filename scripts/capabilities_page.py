@@ -88,7 +88,7 @@ def page() -> str:
 
 def _rows(columns: Sequence[pb.Capabilities]) -> Iterator[tuple[str, list[str]]]:
     for name, what in LIMITS.items():
-        yield f"limit `{name}`: {what}", [one.limits.get(name, "no") for one in columns]
+        yield f"limit `{name}`: {what}", [column.limits.get(name, "no") for column in columns]
     for mode in sandbox_pb2.NetworkMode.values()[1:]:
         name = sandbox_pb2.NetworkMode.Name(mode).removeprefix("NETWORK_MODE_").lower()
         holds = [_network(column, name) for column in DRIVERS]
@@ -97,9 +97,9 @@ def _rows(columns: Sequence[pb.Capabilities]) -> Iterator[tuple[str, list[str]]]
             [how if mode in one.network_modes else "no" for one, how in zip(columns, holds, strict=True)],
         )
     for field, what in YES_OR_NO.items():
-        yield what, ["yes" if getattr(one, field) else "no" for one in columns]
-    yield "devices", [", ".join(one.devices) or "no" for one in columns]
-    yield "isolation", [one.isolation for one in columns]
+        yield what, ["yes" if getattr(column, field) else "no" for column in columns]
+    yield "devices", [", ".join(column.devices) or "no" for column in columns]
+    yield "isolation", [column.isolation for column in columns]
 
 
 def _network(column: str, mode: str) -> str:

@@ -75,7 +75,7 @@ def _section(path: str, command: Any) -> Iterator[str]:
         yield from examples
         yield "```"
         yield ""
-    shown = [one for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
+    shown = [param for param in command.params if not getattr(param, "hidden", False) and param.name != "help"]
     if shown:
         yield "| | meaning | default |"
         yield "| --- | --- | --- |"

@@ -117,7 +117,7 @@ def _public(owner: Any) -> list[tuple[str, list[FunctionType]]]:
     """Return the public methods of a class, or functions of a module, with the functions behind each."""
     if isinstance(owner, type):
         package = owner.__module__.partition(".")[0]
-        classes = [one for one in owner.__mro__ if one.__module__.partition(".")[0] == package]
+        classes = [base for base in owner.__mro__ if base.__module__.partition(".")[0] == package]
         found = {name: value for one in reversed(classes) for name, value in vars(one).items()}
     else:
         found = {name: getattr(owner, name) for name in dir(owner)}
@@ -145,7 +145,7 @@ def _functions(value: Any, owner: Any) -> list[FunctionType]:
     # A method may name the one that a call by its class is.
     parts += [getattr(owner, part, None) for part in parts if isinstance(part, str) and part.startswith("_")]
     wrapped = [part for part in parts if isinstance(part, (FunctionType, MethodType, *_WRAPPERS))]
-    return [one for part in wrapped for one in _functions(getattr(part, "__func__", part), owner)]
+    return [function for part in wrapped for function in _functions(getattr(part, "__func__", part), owner)]
 
 
 def main() -> None:

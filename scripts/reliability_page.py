@@ -110,7 +110,7 @@ def _storm(text: str, rounds: Results) -> str:
 
 def _by_store(rounds: Results) -> str:
     stores = sorted({one["store"] for one in rounds})
-    of_each = {store: [one for one in rounds if one["store"] == store] for store in stores}
+    of_each = {store: [fault_round for fault_round in rounds if fault_round["store"] == store] for store in stores}
     columns = [*of_each.values(), rounds]
     lines = [f"| | {' | '.join(f'{store} Redis' for store in stores)} | both |", f"| --- {'| --- ' * len(columns)}|"]
     for name, value in _ROWS.items():
@@ -179,7 +179,7 @@ def browser_section(storm: dict[str, Any]) -> str:
 
 def _soak(soak: dict[str, Any]) -> str:
     bounds = Bounds()
-    samples = [Sample(**one) for one in soak["samples"]]
+    samples = [Sample(**sample) for sample in soak["samples"]]
     introduction = SOAK.format(
         minutes=soak["seconds"] / 60, cycles=soak["cycles"], ended=soak["ended"], commit=soak["commit"],
         samples=len(samples), part=bounds.memory_part, mib=bounds.memory_mib, fds=bounds.descriptors,

@@ -51,7 +51,7 @@ def functions_stub() -> str:
 def methods_stub() -> str:
     """Return `sandmesh/sandbox/tools/tool_groups.pyi`: a class a group, with a method for each of its tools."""
     groups = sorted({declaration.group for declaration in TOOLS.values()} - PLUMBING)
-    methods = {group: [one for one in TOOLS.values() if one.methods_of == group] for group in groups}
+    methods = {group: [tool for tool in TOOLS.values() if tool.methods_of == group] for group in groups}
     lines = [METHODS, *imports({one.__name__ for found in methods.values() for one in found})]
     for group, found in methods.items():
         lines += [f"class {mixin_name(group)}:", *(f"    {one.name} = tool_method({one.__name__})" for one in found)]

@@ -100,7 +100,7 @@ class StandIn:
     def _screencap(self, words: list[str]) -> tuple[bytes, bytes, int]:
         assert words == ["-p"]
         rows = [bytearray(WIDTH) for _ in range(HEIGHT)]
-        for _, x, y in (one for one in self.inputs if one[0] == "tap"):
+        for _, x, y in (sent for sent in self.inputs if sent[0] == "tap"):
             for row in rows[max(0, int(y) - 9) : int(y) + 10]:
                 left, right = max(0, int(x) - 9), min(WIDTH, int(x) + 10)
                 row[left:right] = b"\xff" * (right - left)

@@ -203,7 +203,7 @@ def control_plane(
         "scheduler": _scheduler(kubeconfig, ports),
         "controllers": _controllers(folder, kubeconfig, ports),
     }
-    gates = [f"--feature-gates={','.join(f'{one}=true' for one in features)}"] if features else []
+    gates = [f"--feature-gates={','.join(f'{feature}=true' for feature in features)}"] if features else []
     started = {
         name: Program(folder, name, [*command, *(gates if name != "etcd" else ())])
         for name, command in commands.items()
@@ -225,7 +225,7 @@ def control_plane(
 
 def _check_ready(cluster: Cluster) -> None:
     node = cluster.request("GET", f"/api/v1/nodes/{NODE}")
-    ready = [one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"]
+    ready = [condition["status"] for condition in node["status"]["conditions"] if condition["type"] == "Ready"]
     if ready != ["True"] or node["spec"].get("taints"):
         raise OSError(f"the machine is not ready: {node['status']['conditions']}")
 

@@ -250,6 +250,6 @@ async def _build(url: str, image: str) -> None:
 def left_on(url: str) -> list[str]:
     """List what an engine has beside images: containers with the ports that they publish, volumes, networks."""
     containers = [f"container {one['Names']} {one['Ports']}" for one in query(url, "/containers/json?all=1")]
-    volumes = [f"volume {one['Name']}" for one in query(url, "/volumes")["Volumes"] or ()]
+    volumes = [f"volume {volume['Name']}" for volume in query(url, "/volumes")["Volumes"] or ()]
     networks = [f"network {one['Name']}" for one in query(url, "/networks") if one["Name"] not in OWN_NETWORKS]
     return [*containers, *volumes, *networks]

@@ -43,7 +43,7 @@ def environment_of(
     they require. `python` is the interpreter in place of this one.
     """
     required = importlib.metadata.requires("sandmesh") or () if with_own else ()
-    own = [one for one in required if "extra ==" not in one]
+    own = [requirement for requirement in required if "extra ==" not in requirement]
     wanted = sorted([*requirements, *own])
     inputs = [str(python or sys.version), *wanted, *(f"alone {one}" for one in alone)]
     name = hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
@@ -101,7 +101,10 @@ def _make(env: Path, python: str, requirements: list[str], alone: Sequence[str])
         # uv takes a ninth of pip's time for 108 packages, but does not read its settings, which may name another index.
         empty, install = _commands(env, python, None if attempt else _uv())
         commands = [empty, [*install, *requirements], *([[*install, "--no-deps", *alone]] if alone else [])]
-        ended = [subprocess.run(one, capture_output=True, text=True, check=False, timeout=SECONDS) for one in commands]
+        ended = [
+            subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+            for command in commands
+        ]
         if not any(done.returncode for done in ended):
             return
         said = "".join(done.stderr for done in ended)

@@ -82,12 +82,12 @@ class Collector(service_grpc.TraceServiceServicer):
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
-            raise AssertionError(f"received {[(one.service, one.name) for one in self.spans]}") from None
+            raise AssertionError(f"received {[(span.service, span.name) for span in self.spans]}") from None
         return self.spans
 
     def below(self, span: ReceivedSpan) -> list[ReceivedSpan]:
         """Return the spans whose parent is another, in the order of their starts."""
-        found = [one for one in self.spans if one.span.parent_span_id == span.span.span_id]
+        found = [received for received in self.spans if received.span.parent_span_id == span.span.span_id]
         return sorted(found, key=lambda one: one.span.start_time_unix_nano)
 
     def tree(self, span: ReceivedSpan) -> Any:
@@ -98,7 +98,9 @@ class Collector(service_grpc.TraceServiceServicer):
 
 
 def _plain(attributes: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, str(one.value.WhichOneof("value"))) for one in attributes}
+    return {
+        attribute.key: getattr(attribute.value, str(attribute.value.WhichOneof("value"))) for attribute in attributes
+    }
 
 
 @asynccontextmanager

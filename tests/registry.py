@@ -73,7 +73,7 @@ class Registry:
     def push(self, image: MadeImage, name: str, *, without: str = "") -> str:
         """Upload an image as it is, but for one blob; return its name with the registry's."""
         repository, _, tag = name.partition(":")
-        manifests = {image.manifest["digest"], *(one["digest"] for one in image.children)}
+        manifests = {image.manifest["digest"], *(child["digest"] for child in image.children)}
         for digest, data in image.blobs.items():
             if digest not in manifests and digest != without:
                 where = self.request("POST", f"{repository}/blobs/uploads/").headers["Location"]

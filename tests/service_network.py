@@ -98,7 +98,7 @@ class ServiceNetwork:
     async def _look(self) -> None:
         services = (await asyncio.to_thread(self._request, "/api/v1/services"))["items"]
         endpoints = (await asyncio.to_thread(self._request, "/api/v1/endpoints"))["items"]
-        by_name = {_name(one): one for one in endpoints}
+        by_name = {_name(endpoint): endpoint for endpoint in endpoints}
         found: dict[Place, list[Place]] = {}
         for service in services:
             address = service["spec"]["clusterIP"]

@@ -149,7 +149,7 @@ class Fleet:
             commands=sum(int(value["calls"]) for value in stats.values()),
             script_seconds=sum(int(value["usec"]) for value in scripts) / 1e6,
             store_cpu=float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]),
-            services_cpu=sum(one.cpu_seconds() for one in self._services),
+            services_cpu=sum(service.cpu_seconds() for service in self._services),
             rest_cpu=time.process_time(),
         )
 
@@ -159,7 +159,7 @@ class Fleet:
 
     def memory_mib(self) -> float:
         """Return the memory of all processes but the store's."""
-        return sum(resident_mib(pid) for pid in {os.getpid(), *(one.pid for one in self._services)})
+        return sum(resident_mib(pid) for pid in {os.getpid(), *(service.pid for service in self._services)})
 
 
 @asynccontextmanager

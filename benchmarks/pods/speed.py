@@ -51,7 +51,9 @@ class ReadyTimes:
         with plain.open(wanted) as events:
             for line in events:
                 now, pod = time.perf_counter(), json.loads(line)["object"]
-                if any(one["type"] == "Ready" and one["status"] == "True" for one in _conditions(pod)):
+                if any(
+                    condition["type"] == "Ready" and condition["status"] == "True" for condition in _conditions(pod)
+                ):
                     self.times.setdefault(pod["metadata"]["name"], now)
 
 

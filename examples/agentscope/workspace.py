@@ -103,7 +103,7 @@ async def use_skills_and_context(workspace: SandmeshWorkspace) -> None:
     """Give an agent a skill, and put a conversation aside."""
     with tempfile.TemporaryDirectory() as folder:
         await workspace.add_skill(str(write_skill(Path(folder, "counting"))), agent_id="writer")
-    assert [one.name for one in await workspace.list_skills(agent_id="writer")] == ["counting"]
+    assert [skill.name for skill in await workspace.list_skills(agent_id="writer")] == ["counting"]
     await workspace.remove_skill("counting", agent_id="writer")
     path = await workspace.offload_context("one", [UserMsg(name="ada", content="hello")])
     assert b"hello" in await workspace.get_backend().read_file(path)

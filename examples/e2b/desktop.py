@@ -22,7 +22,7 @@ def until(check, seconds: float = 30.0):
 def windows(desktop: Sandbox, application: str) -> list[str]:
     """Return an application's windows."""
     try:
-        return [one for one in desktop.get_application_windows(application) if one]
+        return [window for window in desktop.get_application_windows(application) if window]
     except Exception:  # xdotool finds none
         return []
 

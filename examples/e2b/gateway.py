@@ -70,7 +70,7 @@ class Client:
 
     def tools(self) -> set[str]:
         """Return the names of the tools."""
-        return {one["name"] for one in self.ask("tools/list", {})["tools"]}
+        return {tool["name"] for tool in self.ask("tools/list", {})["tools"]}
 
 
 # The mesh's own tools of files and git, and no others.

@@ -14,7 +14,7 @@ noted = sandbox.files.write("report.txt", "x", metadata={"source": "trial", "ste
 assert noted.metadata == {"source": "trial", "step": "2"}, noted
 assert sandbox.files.get_info("report.txt").metadata == {"source": "trial", "step": "2"}
 sandbox.files.write("plain.txt", "x")
-listed = {one.name: one.metadata for one in sandbox.files.list("/home/user") if one.name[0] != "."}
+listed = {file.name: file.metadata for file in sandbox.files.list("/home/user") if file.name[0] != "."}
 assert listed == {"plain.txt": None, "report.txt": {"source": "trial", "step": "2"}}, listed
 sandbox.files.rename("report.txt", "moved.txt")
 assert sandbox.files.get_info("moved.txt").metadata == {"source": "trial", "step": "2"}

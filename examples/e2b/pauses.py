@@ -22,7 +22,7 @@ sandbox.pause()
 assert not sandbox.is_running()
 assert sandbox.get_info().state == SandboxState.PAUSED
 query = SandboxQuery(metadata={"task": "pauses"}, state=[SandboxState.PAUSED])
-assert [one.sandbox_id for one in Sandbox.list(query=query).next_items()] == [sandbox.sandbox_id]
+assert [item.sandbox_id for item in Sandbox.list(query=query).next_items()] == [sandbox.sandbox_id]
 again = Sandbox.connect(sandbox.sandbox_id, timeout=120)
 assert again.is_running()
 again.commands.send_stdin(counter.pid, "two\n")

@@ -31,10 +31,10 @@ assert built.tags == ["stable", "v1"], built
 assert any("RUN echo built" in line for line in lines), lines
 assert Template.exists("trial-app")
 assert not Template.exists("trial-nothing")
-assert {one.tag for one in Template.get_tags("trial-app")} == {"stable", "v1"}
+assert {tag.tag for tag in Template.get_tags("trial-app")} == {"stable", "v1"}
 Template.assign_tags("trial-app:v1", ["default"])
 Template.remove_tags("trial-app", "stable")
-assert {one.tag for one in Template.get_tags("trial-app")} == {"default", "v1"}
+assert {tag.tag for tag in Template.get_tags("trial-app")} == {"default", "v1"}
 
 sandbox = Sandbox.create("trial-app", timeout=120, envs={"PLACE": "there"})
 assert sandbox.commands.run("cat built.txt").stdout == "built in service for blue\n"

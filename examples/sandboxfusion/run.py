@@ -87,7 +87,7 @@ def notebooks() -> None:
     done = run_jupyter(RunJupyterRequest(cells=cells), max_attempts=1)
     assert done.status == RunStatus.Success
     assert done.driver.status == CommandRunStatus.Finished
-    assert [one.stdout for one in done.cells] == ["", "", "41\n", "", "", ""]
+    assert [cell.stdout for cell in done.cells] == ["", "", "41\n", "", "", ""]
     assert done.cells[1].display[0]["text/plain"] == "42"
     assert done.cells[3].stderr == "e"
     assert done.cells[4].error[0]["ename"] == "ZeroDivisionError"

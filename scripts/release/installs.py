@@ -140,7 +140,7 @@ def table(rows: Sequence[Installed]) -> str:
     for extra in dict.fromkeys(row.extra for row in rows):
         own = {row.python: row for row in rows if row.extra == extra}
         first = next(iter(own.values()))
-        cells = [_cell(own[one]) if one in own else "" for one in pythons]
+        cells = [_cell(own[python]) if python in own else "" for python in pythons]
         name = f"`{extra}`" if extra else "the SDK, without an extra"
         lines.append(f"| {name} | {first.packages} | {first.megabytes:.0f} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -46,7 +46,7 @@ def build(folder: Path) -> Path:
 
 def faults(site: Path) -> list[str]:
     """Return what is wrong with a site."""
-    return [*dead_links(site), *(f"from another host: {one}" for one in foreign_origins(site))]
+    return [*dead_links(site), *(f"from another host: {origin}" for origin in foreign_origins(site))]
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ class Page:
         full = f"{scope}.{message.name}"
         yield from _heading(full.removeprefix(f"{self._file.package}."), full)
         yield f"{self._comment(path)}\n"
-        maps = {f".{full}.{one.name}": one for one in message.nested_type if one.options.map_entry}
+        maps = {f".{full}.{nested.name}": nested for nested in message.nested_type if nested.options.map_entry}
         if message.field:
             yield "| field | type | |\n| --- | --- | --- |"
             for number, field in enumerate(message.field):

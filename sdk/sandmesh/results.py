@@ -219,16 +219,16 @@ def records_html(records: Sequence[object]) -> str:
     first = records[0] if records else None
     if first is None or isinstance(first, type) or not is_dataclass(first):
         return pre(repr(records))
-    names = [one.name for one in fields(first) if one.repr and not one.name.startswith("_")]
+    names = [field.name for field in fields(first) if field.repr and not field.name.startswith("_")]
     plain = [name for name in names if not any(word in name for word in _SECRET)]
     shown = [name for name in plain if _is_plain(records, name)][:_MOST_COLUMNS]
-    rows = [[getattr(one, name, "") for name in shown] for one in records[:_MOST_ROWS]]
+    rows = [[getattr(record, name, "") for name in shown] for record in records[:_MOST_ROWS]]
     more = pre(f"{len(records) - _MOST_ROWS} more") if len(records) > _MOST_ROWS else ""
     return table_html(shown, rows) + more
 
 
 def _is_plain(records: Sequence[object], name: str) -> bool:
-    values = [getattr(one, name, None) for one in records[:_MOST_ROWS]]
+    values = [getattr(record, name, None) for record in records[:_MOST_ROWS]]
     return all(value is None or isinstance(value, str | int | float | datetime) for value in values)
 
 

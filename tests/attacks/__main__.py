@@ -52,8 +52,11 @@ def _walls_of_ordinary_user() -> Tally:
 def _write(tallies: list[Tally]) -> None:
     before, _, rest = PAGE.read_text().partition(_HEAD)
     _, _, after = rest.partition("\n\n")
-    rows = [f"| {one.name} | {one.tried} | {one.tried - len(one.broken)} | {len(one.broken)} |" for one in tallies]
-    tried, broke = sum(one.tried for one in tallies), sum(len(one.broken) for one in tallies)
+    rows = [
+        f"| {tally.name} | {tally.tried} | {tally.tried - len(tally.broken)} | {len(tally.broken)} |"
+        for tally in tallies
+    ]
+    tried, broke = sum(tally.tried for tally in tallies), sum(len(tally.broken) for tally in tallies)
     rows.append(f"| all | {tried:,} | {tried - broke:,} | {broke} |")
     PAGE.write_text(before + "\n".join([_HEAD, "| --- | --- | --- | --- |", *rows]) + "\n\n" + after)
 

@@ -117,7 +117,7 @@ def _naming(target: Target, name: str) -> Iterator[tuple[MethodDescriptor, Messa
 
 
 def _named(name: str) -> MethodDescriptor:
-    return next(one for one in public_methods() if one.name == name)
+    return next(method for method in public_methods() if method.name == name)
 
 
 def _changes(name: str) -> bool:

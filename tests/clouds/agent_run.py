@@ -46,7 +46,7 @@ class StandIn(Region):
 
     def session_of(self, sandbox_id: str) -> Session:
         """Return the session of a sandbox that lives."""
-        return next(one for one in self.living if one.body["description"].endswith(f" {sandbox_id}"))
+        return next(machine for machine in self.living if machine.body["description"].endswith(f" {sandbox_id}"))
 
     def shape(self, fault: Fault, request_id: str) -> dict[str, Any]:
         """Return an error as the API answers it."""
@@ -72,7 +72,7 @@ class StandIn(Region):
         return self.runtimes[name]
 
     def _create(self, body: dict[str, Any]) -> dict[str, Any]:
-        if any(one.body[UNIQUE] == body[UNIQUE] for one in self.runtimes.values()):
+        if any(runtime.body[UNIQUE] == body[UNIQUE] for runtime in self.runtimes.values()):
             raise Fault(409, "AgentRuntimeAlreadyExists")
         if body["networkConfiguration"] != {"networkMode": "PRIVATE"}:
             raise Fault(400, "InvalidArgument", "the network is not shut")

@@ -42,7 +42,7 @@ class StandIn(Region):
 
     def session_of(self, sandbox_id: str) -> Session:
         """Return the session of a sandbox that lives."""
-        return next(one for one in self.living if f"-{sandbox_id}-" in one.body["sessionId"])
+        return next(machine for machine in self.living if f"-{sandbox_id}-" in machine.body["sessionId"])
 
     def shape(self, fault: Fault, request_id: str) -> dict[str, Any]:
         """Return an error in one of the API's two shapes."""
@@ -88,7 +88,7 @@ class StandIn(Region):
         return _page(request, [self.functions[name].body for name in names], "functions")
 
     def _delete_function(self, name: str, function: Function) -> None:
-        if function.triggers or any(one.status == "Active" for one in function.sessions.values()):
+        if function.triggers or any(session.status == "Active" for session in function.sessions.values()):
             raise Fault(409, "FunctionHasTriggersOrSessions")
         del self.functions[name]
 

@@ -135,12 +135,14 @@ class Region(ABC):
     @property
     def living(self) -> list[Session]:
         """The sessions that are billed now."""
-        return [one for one in self.ledger if not one.ended]
+        return [machine for machine in self.ledger if not machine.ended]
 
     @property
     def running(self) -> list[Session]:
         """The sessions whose instance runs."""
-        return [one for one in self.ledger if one.instance is not None and one.instance.exit_code is None]
+        return [
+            machine for machine in self.ledger if machine.instance is not None and machine.instance.exit_code is None
+        ]
 
     @abstractmethod
     def session_of(self, sandbox_id: str) -> Session:

@@ -39,7 +39,7 @@ NOT_OF_CLOUDS: frozenset[Requirement] = frozenset(
         isolation.user_code_writes_only_where_it_may,
     }
 )
-SUITE: tuple[Requirement, ...] = tuple(one for one in REQUIREMENTS if one not in NOT_OF_CLOUDS)
+SUITE: tuple[Requirement, ...] = tuple(requirement for requirement in REQUIREMENTS if requirement not in NOT_OF_CLOUDS)
 
 IN_BAD_WEATHER: tuple[Requirement, ...] = (
     lifecycle.sandboxes_outlive_their_driver_and_are_adopted,

@@ -62,7 +62,7 @@ def remote(settings: DockerSettings) -> Open:
 def leftovers(url: str, paths: MeshPaths) -> set[str]:
     """Give everything on engine and machine that belongs to a mesh."""
     containers = {f"container {one['Names']}" for one in query(url, "/containers/json?all=1") if _is_of(one, paths)}
-    volumes = {f"volume {one['Name']}" for one in query(url, "/volumes")["Volumes"] or ()}
+    volumes = {f"volume {volume['Name']}" for volume in query(url, "/volumes")["Volumes"] or ()}
     volumes |= {f"network {one['Name']}" for one in query(url, "/networks") if _is_of(one, paths)}
     roots = (paths.sandboxes, paths.agents, paths.node_state / "snapshots")
     return containers | volumes | {str(path) for root in roots for path in root.glob("*")}

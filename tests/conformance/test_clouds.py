@@ -58,4 +58,6 @@ async def test_conformance_while_the_api_is_slow_and_throttles_and_loses_answers
     spoil(cloud)
     await requirement(subject)
     assert cloud.living == [], "what was deleted is billed"
-    assert [one for one in cloud.mutations if not cloud.throttled[one] and not cloud.lost[one]], "it was not felt"
+    assert [mutation for mutation in cloud.mutations if not cloud.throttled[mutation] and not cloud.lost[mutation]], (
+        "it was not felt"
+    )

@@ -35,7 +35,7 @@ def _wanted(paths: MeshPaths, sandbox_id: str) -> pb.CreateSandboxRequest:
 
 async def _listed(driver: Driver, paths: MeshPaths) -> list[tuple[str, bool]]:
     found = await driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=paths.mesh_id))
-    return [(one.sandbox_id, one.state == pb.RUNTIME_STATE_RUNNING) for one in found.sandboxes]
+    return [(sandbox.sandbox_id, sandbox.state == pb.RUNTIME_STATE_RUNNING) for sandbox in found.sandboxes]
 
 
 async def _delete(driver: Driver, *ids: str) -> None:
@@ -45,7 +45,7 @@ async def _delete(driver: Driver, *ids: str) -> None:
 
 def _volumes(url: str, paths: MeshPaths) -> list[str]:
     filters = quote(json.dumps({"label": [f"{MESH}={paths.mesh_id}"]}))
-    return [one["Name"] for one in query(url, f"/volumes?filters={filters}")["Volumes"] or ()]
+    return [volume["Name"] for volume in query(url, f"/volumes?filters={filters}")["Volumes"] or ()]
 
 
 @pytest.mark.parametrize("how", ["ends", "is killed"])

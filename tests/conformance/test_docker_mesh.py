@@ -37,7 +37,7 @@ async def test_a_mesh_starts_although_the_image_of_one_template_cannot_be_pulled
             await SandboxAsync(base_url=address, sandbox_type="own", timeout=30).start()
         async with BaseSandboxAsync(base_url=address) as box:
             assert (await box.run_ipython_cell("6*7")).text == "42"
-        found = {one["name"]: one for one in await asyncio.to_thread(_findings, address)}
+        found = {finding["name"]: finding for finding in await asyncio.to_thread(_findings, address)}
         warned = found["template of local"]
         assert warned["health"] == "warning"
         assert warned["seen"].startswith("template own cannot be made ready, and its sandboxes are refused: ")
@@ -111,4 +111,4 @@ print(link.getresponse().status, os.environ["API_KEY"])
 def _reported(engine: str) -> str:
     """Return all that the engine reports of its containers."""
     containers = query(engine, "/containers/json?all=1")
-    return str([query(engine, f"/containers/{one['Id']}/json") for one in containers])
+    return str([query(engine, f"/containers/{container['Id']}/json") for container in containers])

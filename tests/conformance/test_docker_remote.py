@@ -24,13 +24,17 @@ ESSENCE = (
 )
 """What differs most from a socket: how an agent is found again, what is taken back, and the way out."""
 
-CORE = [one for one in REQUIREMENTS if not one.__module__.endswith(".limits")] if in_full() else ESSENCE
+CORE = (
+    [requirement for requirement in REQUIREMENTS if not requirement.__module__.endswith(".limits")]
+    if in_full()
+    else ESSENCE
+)
 """What limits hold by is the same in every way."""
 
 LINKED = ("calls", "files", "snapshots", "watching")
 """What is no other on a network than at a port: the same link carries it."""
 
-WALLS = [one for one in CORE if not one.__module__.endswith(LINKED)]
+WALLS = [requirement for requirement in CORE if not requirement.__module__.endswith(LINKED)]
 
 
 def _writable(url: str) -> frozenset[str]:

@@ -55,8 +55,8 @@ def template_spec(settings: KubernetesSettings, pin: str) -> dict[str, Any]:
     spec = pod(settings, "template", sandbox_pb2.SandboxSpec(template="base"), "sandmesh/base:latest", "")["spec"]
     container = spec["containers"][0]
     container["args"] = arguments(pin)
-    container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "born"]
-    spec["volumes"] = [one for one in spec["volumes"] if one["name"] != "born"]
+    container["volumeMounts"] = [mount for mount in container["volumeMounts"] if mount["name"] != "born"]
+    spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] != "born"]
     return {"podTemplate": {"spec": spec}, "networkPolicy": {"egress": []}}
 
 
@@ -69,8 +69,8 @@ def settings(cluster: Cluster, paths: MeshPaths, tmp_path: Path) -> Generator[Ku
     own = {"warm_pools": {"base": "python"}, "birth_identity": file, "kubeconfig": kubeconfig}
     found = settings_of(cluster, paths).model_copy(update=own)
     rules = [
-        {"apiGroups": [one.group], "resources": [one.resource], "verbs": one.verbs}
-        for one in needed_rights(found, forwards=True)
+        {"apiGroups": [right.group], "resources": [right.resource], "verbs": right.verbs}
+        for right in needed_rights(found, forwards=True)
     ]
     cluster.request("POST", f"{ROLES}/roles", {"metadata": {"name": "claims"}, "rules": rules})
     bound = {

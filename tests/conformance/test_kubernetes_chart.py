@@ -105,7 +105,7 @@ async def _used_exactly(cluster: Cluster) -> None:
     while used != granted and time.monotonic() < deadline:
         requests = await asyncio.to_thread(cluster.audit, f"system:serviceaccount:{OWN}:{DRIVER}")
         # Who somebody is may be asked by everybody.
-        used = {one for one in requests if not one[1].endswith(".authorization.k8s.io")}
+        used = {request for request in requests if not request[1].endswith(".authorization.k8s.io")}
         await asyncio.sleep(0.2)
     assert used == granted
 
@@ -114,7 +114,7 @@ def test_an_upgrade_keeps_the_secrets_that_were_made(installed: Cluster) -> None
     def made() -> dict[str, object]:
         secrets = installed.request("GET", f"/api/v1/namespaces/{OWN}/secrets")["items"]
         names = {f"{RELEASE}-sandmesh-{what}" for what in ("secret", "admin-token", "store", "tls")}
-        return {one["metadata"]["name"]: one["data"] for one in secrets if one["metadata"]["name"] in names}
+        return {secret["metadata"]["name"]: secret["data"] for secret in secrets if secret["metadata"]["name"] in names}
 
     before = made()
     settings = [part for value in (*VALUES, "gateway.replicas=3") for part in ("--set", value)]

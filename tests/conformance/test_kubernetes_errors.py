@@ -59,8 +59,8 @@ async def test_a_verb_that_a_role_lacks_is_named_with_the_rule_that_grants_it(
     settings = settings_of(cluster, paths).model_copy(update={"kubeconfig": file})
     cluster.write_kubeconfig(file, USER_TOKEN)
     rules = [
-        {"apiGroups": [one.group], "resources": [one.resource], "verbs": [v for v in one.verbs if v != "watch"]}
-        for one in needed_rights(settings, forwards=False)
+        {"apiGroups": [right.group], "resources": [right.resource], "verbs": [v for v in right.verbs if v != "watch"]}
+        for right in needed_rights(settings, forwards=False)
     ]
     roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/"
     who = {"kind": "User", "name": "nobody", "apiGroup": "rbac.authorization.k8s.io"}

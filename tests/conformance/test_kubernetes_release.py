@@ -103,8 +103,8 @@ def _state(cluster: Cluster) -> str:
     """Tell what its pods are waiting for."""
     pods = cluster.request("GET", f"/api/v1/namespaces/{OWN}/pods")["items"]
     events = cluster.request("GET", f"/api/v1/namespaces/{OWN}/events")["items"]
-    lines = [f"{one['metadata']['name']} {json.dumps(one['status'])}" for one in pods]
-    return "\n".join([*lines, *(one["message"] for one in events[-30:])])
+    lines = [f"{pod['metadata']['name']} {json.dumps(pod['status'])}" for pod in pods]
+    return "\n".join([*lines, *(event["message"] for event in events[-30:])])
 
 
 def _values(tag: str) -> dict[str, object]:
@@ -185,7 +185,7 @@ def test_helm_s_own_test_makes_a_call_through_the_services(release: Release) -> 
 async def test_a_call_goes_through_the_chart_s_gateways_to_a_pod(release: Release) -> None:
     async with release.box() as box:
         assert (await box.run_ipython_cell("print(6 * 7)")).text.strip() == "42"
-        assert [one for one in release.cluster.names("pods") if one]
+        assert [name for name in release.cluster.names("pods") if name]
     with pytest.raises(SandmeshError, match=r"UNAUTHENTICATED|token"):
         async with BaseSandboxAsync(
             base_url=release.base_url, ca_cert=release.authority, bearer_token=release.token[::-1]

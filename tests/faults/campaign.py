@@ -142,7 +142,7 @@ def _outcome_of(work: Workload, storm: Storm, over: float, store: str) -> Outcom
         creates_in_the_clear_that_succeeded=succeeded,
         creates_in_windows=len(account.cycles) - clear,
         creates_in_windows_that_succeeded=created - succeeded,
-        late_failures=[one.error for one in account.cycles if one.began > over + GRACE_SECONDS and one.error],
+        late_failures=[cycle.error for cycle in account.cycles if cycle.began > over + GRACE_SECONDS and cycle.error],
         struck=dict(storm.struck),
         errors=dict(account.errors()),
         undocumented=sorted(set(account.errors()) - DOCUMENTED),

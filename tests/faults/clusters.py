@@ -62,12 +62,12 @@ class Kubernetes(Marked):
         ready = ""
         while ready != "True":
             node = await asyncio.to_thread(self._cluster.request, "GET", f"/api/v1/nodes/{NODE}")
-            ready = {one["type"]: one["status"] for one in node["status"]["conditions"]}["Ready"]
+            ready = {condition["type"]: condition["status"] for condition in node["status"]["conditions"]}["Ready"]
 
     def left(self, paths: MeshPaths) -> list[str]:
         """List what the mesh has in the cluster beside its policy and its Lease."""
         try:
-            return [one for kind in ("pods", "secrets") for one in self._cluster.names(kind, selector(paths.mesh_id))]
+            return [name for kind in ("pods", "secrets") for name in self._cluster.names(kind, selector(paths.mesh_id))]
         except OSError as error:
             return [f"the API server does not answer: {error}"]
 

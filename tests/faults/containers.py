@@ -39,7 +39,11 @@ class Docker(Marked):
         return {"SANDMESH_DOCKER_URL": self._daemon.url}
 
     def processes(self, number: int) -> list[int]:
-        ids = [one["Id"] for one in self._containers("?all=1") if one["Labels"].get(NODE) == f"node-{number}"]
+        ids = [
+            container["Id"]
+            for container in self._containers("?all=1")
+            if container["Labels"].get(NODE) == f"node-{number}"
+        ]
         on_node = [pid for pid in self.inside() if any(name in _groups_of(pid) for name in ids)]
         return super().processes(number) + on_node
 
@@ -77,8 +81,12 @@ class Docker(Marked):
 
     def _there(self) -> set[str]:
         url = self._daemon.url
-        containers = {f"container {one['Names']}: {one['State']}" for one in self._containers("?all=1")}
-        volumes = {f"volume {one['Name']} of {one['Labels']}" for one in query(url, "/volumes")["Volumes"] or ()}
+        containers = {
+            f"container {container['Names']}: {container['State']}" for container in self._containers("?all=1")
+        }
+        volumes = {
+            f"volume {volume['Name']} of {volume['Labels']}" for volume in query(url, "/volumes")["Volumes"] or ()
+        }
         networks = {f"network {one['Name']}" for one in query(url, "/networks")}
         return containers | volumes | networks | _groups()
 

@@ -35,7 +35,7 @@ async def doctor(world: World, *more: str) -> tuple[int, str]:
 async def findings(world: World) -> list[Finding]:
     """Return its findings."""
     _, printed = await doctor(world, "-o", "json")
-    return [Finding(one["name"], one["health"], one["seen"], one["fix"]) for one in json.loads(printed)]
+    return [Finding(load["name"], load["health"], load["seen"], load["fix"]) for load in json.loads(printed)]
 
 
 async def wait_for_finding(world: World, matches: Callable[[Finding], bool], seconds: float = 90.0) -> Finding:
@@ -52,7 +52,7 @@ async def wait_until_well(world: World, *names: str, seconds: float = 90.0) -> N
     """Run it repeatedly until it has no finding about `names` and nodes."""
     async with asyncio.timeout(seconds):
         while True:
-            wrong = [one for one in await findings(world) if one.health in ("warning", "problem")]
-            if not [one for one in wrong if one.name in names or one.name.startswith("node")]:
+            wrong = [finding for finding in await findings(world) if finding.health in ("warning", "problem")]
+            if not [finding for finding in wrong if finding.name in names or finding.name.startswith("node")]:
                 return
             await asyncio.sleep(0.3)

@@ -81,7 +81,7 @@ def _failures(out: Path) -> list[str]:
         found += [f"browsers: left {left}"] if left else []
     if (out / "soak.json").exists():
         soaked = json.loads((out / "soak.json").read_text())
-        series = trends([Sample(**one) for one in soaked["samples"]], Bounds())
+        series = trends([Sample(**sample) for sample in soaked["samples"]], Bounds())
         found += [f"soak: {trend}" for trend in series if not trend.flat]
         found += [f"soak: {name} {soaked[name]}" for name in ("errors", "wrong_output", "left") if soaked[name]]
     return found

@@ -107,7 +107,9 @@ class Bubblewrap(Marked):
     def left(self, paths: MeshPaths) -> list[str]:
         found = [f"cgroup {path}" for path in cgroups() if paths.mesh_id in path.name and path.is_dir()]
         # Those that living drivers prepared ahead are no leftovers: they end with their drivers.
-        staged = [one for node in paths.of_all_nodes() for one in MeshFolders(node).all_staged() if one.is_alive()]
+        staged = [
+            sandbox for node in paths.of_all_nodes() for sandbox in MeshFolders(node).all_staged() if sandbox.is_alive()
+        ]
         names = tuple(one.sandbox_id for one in staged)
         return [each for each in folders_left(paths) + found if not each.endswith(names)]
 

@@ -173,7 +173,7 @@ def trends(samples: Sequence[Sample], bounds: Bounds) -> list[Trend]:
         for name in sorted({name for table in tables for name in table}):
             # What is being started again holds nothing, which is not a figure; a family of keys is empty at times.
             absent = [0.0] if what in ("keys", "files") else []
-            series = [one for table in tables for one in ([table[name]] if name in table else absent)]
+            series = [value for table in tables for value in ([table[name]] if name in table else absent)]
             quarter = max(1, len(series) // 4)
             second, last = mean(series[quarter : 2 * quarter]), mean(series[-quarter:])
             found.append(Trend(what, name, round(second, 1), round(last, 1), _is_flat(what, second, last, bounds)))

@@ -44,7 +44,7 @@ async def check(address: str, facts: dict[str, Any]) -> dict[str, Any]:
     if facts.get("runs"):
         assert box.sandbox_id == facts["sandbox_id"]
         assert (await box.run_ipython_cell("print(number + 1)")).stdout == "42\n"
-    assert facts["snapshot_id"] in [one.snapshot_id for one in await box.list_snapshots()]
+    assert facts["snapshot_id"] in [snapshot.snapshot_id for snapshot in await box.list_snapshots()]
     async with BaseSandboxAsync(base_url=address, snapshot=facts["snapshot_id"], timeout=60) as other:
         assert (await other.run_shell_command("cat kept")).stdout == "precious\n"
         content = os.urandom(BIG)

@@ -144,7 +144,11 @@ def check(version: Version, facts: Mapping[str, Any], address: str) -> None:
     version.client("check", address, facts)
     tokens, secrets = (json.loads(version.run(noun, "ls", "-o", "json")) for noun in ("token", "secret"))
     quotas = json.loads(version.run("quota", "show", "--user", "ada", "-o", "json"))
-    found = ([one["name"] for one in tokens], [one["name"] for one in secrets], [one["limits"] for one in quotas])
+    found = (
+        [token["name"] for token in tokens],
+        [secret["name"] for secret in secrets],
+        [quota["limits"] for quota in quotas],
+    )
     if found != (["ci"], ["KEY"], [{"sandboxes": 3}]):
         raise RuntimeError(f"{version.name} finds {found}")
     version.run("doctor", "--mesh")

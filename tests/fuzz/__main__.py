@@ -83,8 +83,8 @@ def _rows(runs: list[Run]) -> list[list[str]]:
         common = sorted(run.outcomes.items(), key=lambda item: -item[1])[:6]
         outcomes = ", ".join(f"{name} {count:,}" for name, count in common)
         rate = f"{run.tried / max(run.seconds, 0.001):,.0f}"
-        rows.append([run.target, f"{run.tried:,}", rate, outcomes, str(sum(one.times for one in run.failures))])
-    tried, faults = sum(run.tried for run in runs), sum(one.times for run in runs for one in run.failures)
+        rows.append([run.target, f"{run.tried:,}", rate, outcomes, str(sum(failure.times for failure in run.failures))])
+    tried, faults = sum(run.tried for run in runs), sum(failure.times for run in runs for failure in run.failures)
     return [
         *rows,
         ["all", f"{tried:,}", "", f"the inputs that failed are in {KEPT.name}" if faults else "", str(faults)],

@@ -31,7 +31,7 @@ PARSERS: Final[Mapping[str, Sequence[Target]]] = {
     "images": (*images.TARGETS, *dockerfiles.TARGETS),
 }
 """The parsers of bytes from sandboxes and registries, and the public RPCs of a mesh, by the module that feeds them."""
-TARGETS: Final[Mapping[str, Target]] = {one.name: one for targets in PARSERS.values() for one in targets}
+TARGETS: Final[Mapping[str, Target]] = {target.name: target for targets in PARSERS.values() for target in targets}
 
 _HANG_SECONDS: Final = 30.0
 _START_SECONDS: Final = 120.0
@@ -69,7 +69,7 @@ async def run_target(target: Target, plan: Plan) -> Run:
                 await process.wait()
         if process.returncode == 0 and output:
             found = json.loads(output)
-            found["failures"] = [Failure(**one) for one in found["failures"]]
+            found["failures"] = [Failure(**failure) for failure in found["failures"]]
             return Run(**found)
         return _broken(target, plan, place, errors.decode(errors="replace")[-_LAST_LINES:])
 

@@ -181,12 +181,14 @@ async def test_refusals_come_with_the_watch_once_for_many(world: World) -> None:
         async with asyncio.timeout(60):
             await synced.wait()
             await box.shell(f"{CURL} 'http://evil.test/[1-20]'")
-            while sum(one.count for one in refusals) < 20:
+            while sum(refusal.count for refusal in refusals) < 20:
                 refusals.append(await heard.get())
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    assert {(one.sandbox_id, one.host, one.port) for one in refusals} == {(box.runtime.sandbox_id, "evil.test", 80)}
-    assert sum(one.count for one in refusals) == 20
+    assert {(refusal.sandbox_id, refusal.host, refusal.port) for refusal in refusals} == {
+        (box.runtime.sandbox_id, "evil.test", 80)
+    }
+    assert sum(refusal.count for refusal in refusals) == 20
     assert len(refusals) < 20
     assert "not among the hosts" in refusals[0].reason
 
@@ -288,7 +290,7 @@ print(json.dumps(ended))
             assert open_ones[second] == (1, 1)
             await change(world, box)
             assert await status(box, f"http://{third}/") == "403"
-            counted = {one.host: one for one in (await change(world, box, third)).hosts}
+            counted = {row.host: row for row in (await change(world, box, third)).hosts}
             assert counted[second].sent_bytes >= len(b"still here")
             assert counted[third].received_bytes >= len(b"hello")
             assert await status(box, f"http://{third}/") == "200"

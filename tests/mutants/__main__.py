@@ -45,7 +45,9 @@ def main() -> None:
     if options.list:
         print(table())
         return
-    chosen = [one for one in MUTANTS if not options.words or any(word in one.protection for word in options.words)]
+    chosen = [
+        mutant for mutant in MUTANTS if not options.words or any(word in mutant.protection for word in options.words)
+    ]
     with tempfile.TemporaryDirectory(prefix="sandmesh-mutants-") as folder:
         Path(folder).chmod(0o755)  # ordinary users run tests from it, too
         copies = [_copy(Path(folder) / str(number)) for number in range(max(1, options.processes))]
@@ -56,7 +58,7 @@ def main() -> None:
     for one in outcomes:
         if one.word != "red":
             print(f"\n--- {one.mutant.protection}: {one.mutant.test} ---\n{one.output}")
-    noticed = sum(one.word == "red" for one in outcomes)
+    noticed = sum(outcome.word == "red" for outcome in outcomes)
     print(f"\n{noticed} of {len(outcomes)} protections turn a test red when they are removed")
     if noticed < len(outcomes) or not outcomes:
         raise SystemExit(1)

@@ -23,7 +23,7 @@ def test_every_command_has_a_section_and_an_example() -> None:
         for path, command in walk(program, typer.main.get_command(app)):
             assert path in SECTIONS, HINT
             assert command.epilog, f"{path} has no example in its help"
-            shown = [one for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
+            shown = [param for param in command.params if not getattr(param, "hidden", False) and param.name != "help"]
             missing = [one.opts for one in shown if one.opts[0].startswith("-") and one.opts[0] not in SECTIONS[path]]
             assert missing == [], HINT
 
@@ -32,7 +32,7 @@ def test_every_command_answers_in_json_but_a_screen_and_those_that_pass_on_what_
     without = {
         path
         for path, command in walk("sandmesh", typer.main.get_command(user_app.app))
-        if not any("--output" in one.opts for one in command.params)
+        if not any("--output" in param.opts for param in command.params)
     }
     agents = [f"agent {name}" for name in AGENTS]
     assert without == {f"sandmesh {name}" for name in ("run", "exec", "shell", "python", "mcp", "ssh", "top", *agents)}

@@ -47,14 +47,14 @@ def test_every_rule_is_needed() -> None:
     assert [rule for rule in RULES if rule not in used] == []
 
 
-@pytest.mark.parametrize("block", [one for one in BLOCKS if one.language == "python"], ids=place)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "python"], ids=place)
 def test_python_compiles(block: Block) -> None:
     # A block may be the middle of a function.
     code = block.code if not block.code.startswith(" ") else f"if True:\n{block.code}"
     compile(code, place(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.parametrize("block", [one for one in BLOCKS if one.language in {"json", "toml", "yaml"}], ids=place)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language in {"json", "toml", "yaml"}], ids=place)
 def test_data_parses(block: Block) -> None:
     match block.language:
         case "json":
@@ -99,9 +99,9 @@ def problem(words: list[str]) -> str:
     if not named:
         return f"there is no command {words[1]}"
     if not COMMANDS[named[0]].context_settings.get("allow_interspersed_args", True):
-        flags = {name for one in COMMANDS[named[0]].params if getattr(one, "is_flag", False) for name in one.opts}
+        flags = {name for param in COMMANDS[named[0]].params if getattr(param, "is_flag", False) for name in param.opts}
         words = own_options(words, flags)
-    known = {name for one in COMMANDS[named[0]].params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+    known = {name for param in COMMANDS[named[0]].params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
     # What follows `--` is another program's.
     options = [word.partition("=")[0] for word in (*words, "--")[: (*words, "--").index("--")] if word.startswith("--")]
     return ", ".join(f"there is no option {name}" for name in options if name not in known)

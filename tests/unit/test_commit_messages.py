@@ -40,7 +40,7 @@ def test_a_subject_that_says_what_changes_passes(subject: str) -> None:
     ],
 )
 def test_a_subject_that_does_not_is_refused(subject: str, fault: str) -> None:
-    assert any(fault in one for one in faults(subject))
+    assert any(fault in found for found in faults(subject))
 
 
 def test_the_hook_refuses_a_message(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_an_expression_is_about_metrics_and_labels_that_exist(expression: str) -
 def test_legends_and_texts_name_labels_that_their_series_have() -> None:
     known = _metrics()
     dashboard = json.loads(DASHBOARD.read_text())
-    panels = [(target["expr"], target["legendFormat"]) for one in dashboard["panels"] for target in one["targets"]]
+    panels = [(target["expr"], target["legendFormat"]) for panel in dashboard["panels"] for target in panel["targets"]]
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     texts = [(rule["expr"], " ".join(rule["annotations"].values())) for rule in rules]
     for expression, text in [*panels, *texts]:
@@ -65,7 +65,7 @@ def test_legends_and_texts_name_labels_that_their_series_have() -> None:
 
 
 def test_prometheus_takes_the_rules_and_expressions_of_panels(tmp_path: Path) -> None:
-    plain = [one.replace("$__rate_interval", "5m") for one in _expressions()]
+    plain = [expression.replace("$__rate_interval", "5m") for expression in _expressions()]
     assert all(one.count("(") == one.count(")") for one in plain)
     rules = [{"record": f"panel:{at}", "expr": one} for at, one in enumerate(plain)]
     file = tmp_path / "panels.yml"

@@ -93,9 +93,11 @@ def test_what_it_renders_is_valid(values: Mapping[str, Any]) -> None:
 
 
 def test_an_older_cluster_gets_the_versions_that_it_has() -> None:
-    (budget,) = [one for one in _render({}, "1.20.2") if one["kind"] == "PodDisruptionBudget"]
+    (budget,) = [resource for resource in _render({}, "1.20.2") if resource["kind"] == "PodDisruptionBudget"]
     assert budget["apiVersion"] == "policy/v1beta1"
-    (scaler,) = [one for one in _render(EVERYTHING, "1.20.2") if one["kind"] == "HorizontalPodAutoscaler"]
+    (scaler,) = [
+        resource for resource in _render(EVERYTHING, "1.20.2") if resource["kind"] == "HorizontalPodAutoscaler"
+    ]
     assert scaler["apiVersion"] == "autoscaling/v2beta2"
 
 
@@ -123,7 +125,7 @@ def test_every_pod_is_an_ordinary_user_that_can_write_nothing_of_its_image(value
 def test_services_lead_to_pods_and_ports_that_are_there(values: Mapping[str, Any]) -> None:
     documents = _render(values)
     pods = dict(_pods(documents))
-    services = [one for one in documents if one["kind"] == "Service"]
+    services = [document for document in documents if document["kind"] == "Service"]
     assert services
     for service in services:
         selector = service["spec"]["selector"].items()
@@ -154,19 +156,21 @@ def test_it_names_only_options_and_settings_that_there_are() -> None:
 
 def test_the_role_is_what_the_page_says_that_the_driver_needs() -> None:
     documents = _render(EVERYTHING)
-    (role,) = [one for one in documents if one["kind"] == "Role"]
+    (role,) = [document for document in documents if document["kind"] == "Role"]
     granted = {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
     page = (ROOT / "docs" / "kubernetes.md").read_text()
     table = page.partition("## Rights")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([a-z/]+)(?: \([a-z0-9.]+\))? \| ([a-z, ]+) \|$", table, re.MULTILINE)
     assert granted == {resource: set(verbs.split(", ")) for resource, verbs in rows if resource != "resource"}
-    (cluster_role,) = [one for one in documents if one["kind"] == "ClusterRole"]
+    (cluster_role,) = [document for document in documents if document["kind"] == "ClusterRole"]
     assert cluster_role["rules"] == [{"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["list"]}]
-    assert not [one for one in _render({}) if one["kind"] == "ClusterRole"]
+    assert not [resource for resource in _render({}) if resource["kind"] == "ClusterRole"]
 
 
 def test_secrets_that_it_makes_are_long_and_of_this_installation_alone() -> None:
-    first, second = ({one["metadata"]["name"]: one for one in _render({}) if one["kind"] == "Secret"} for _ in range(2))
+    first, second = (
+        {made["metadata"]["name"]: made for made in _render({}) if made["kind"] == "Secret"} for _ in range(2)
+    )
     assert set(first) == {"one-sandmesh-secret", "one-sandmesh-admin-token", "one-sandmesh-store", "one-sandmesh-tls"}
     for name, secret in first.items():
         assert secret["data"] != second[name]["data"]

@@ -20,8 +20,12 @@ def test_the_table_has_a_row_for_each_program_and_each_program_a_page() -> None:
 def test_a_row_names_the_versions_that_the_tests_install(program: Program, row: list[str]) -> None:
     if program.file.endswith(".mjs"):
         assert row[3].rpartition(", Node ")[0] == versions(program).rpartition(", Node ")[0]
-    pinned = [one.partition("[")[0] + one.partition("]")[2] for one in program.requirements if "[" in one]
-    pinned += [one for one in (*program.requirements, LANGCHAIN_E2B) if "[" not in one]
+    pinned = [
+        requirement.partition("[")[0] + requirement.partition("]")[2]
+        for requirement in program.requirements
+        if "[" in requirement
+    ]
+    pinned += [requirement for requirement in (*program.requirements, LANGCHAIN_E2B) if "[" not in requirement]
     known = dict(one.split("==") for one in pinned if "==" in one)
     for name in program.packages if program.requirements else ():
         assert name not in known or f"{name} {known[name]}" in row[3], row

@@ -27,7 +27,7 @@ def test_a_patch_applies_and_its_test_exists(mutant: Mutant, tmp_path: Path) -> 
         compile(copy.read_text(), mutant.file, "exec")
     file, _, name = mutant.test.partition("::")
     tests = ast.parse((ROOT / file).read_text()).body
-    assert name in {one.name for one in tests if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert name in {test.name for test in tests if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def test_each_protection_is_named_once_and_there_are_forty() -> None:

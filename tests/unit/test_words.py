@@ -168,3 +168,10 @@ def test_the_words_are_found() -> None:
     tree = ast.parse(source)
     assert sorted(participles(tree)) == ["_asked_for", "given", "stated", "told"]
     assert first_words(tree) == ["Give"]
+
+
+@pytest.mark.parametrize("folder", ["sdk", "services", "tests", "scripts", "benchmarks", "examples"])
+def test_what_a_comprehension_picks_is_called_what_it_is(folder: str) -> None:
+    pattern = re.compile(r"\bone (?:async )?for one in\b")
+    texts_of = {path: path.read_text() for path in sorted((ROOT / folder).rglob("*.py")) if path != Path(__file__)}
+    assert [str(path.relative_to(ROOT)) for path, text in texts_of.items() if pattern.search(text)] == []

@@ -224,7 +224,9 @@ async def acquire(
     if found is None:
         found = connections[key] = Connection(key, targets, token)
     found.users += 1
-    for other in [one for one in connections.values() if one.loop is found.loop and one.users == 0]:
+    for other in [
+        connection for connection in connections.values() if connection.loop is found.loop and connection.users == 0
+    ]:
         await _forget(other)
     return found
 

@@ -114,7 +114,7 @@ class ProcessState:
             return
         self.forget_closed_loops()
         own = _running_loop()
-        held: list[Connected] = [one for one in self.connections.values() if one.loop is not own]
+        held: list[Connected] = [opened for opened in self.connections.values() if opened.loop is not own]
         for connection in held:
             if connection.loop.is_running():
                 with suppress(TimeoutError):
@@ -132,7 +132,7 @@ class ProcessState:
     def at_exit(self) -> None:
         """Close what the portal holds: gRPC's threads do not take it well when the interpreter ends under them."""
         self.forget_closed_loops()
-        for connection in [one for one in self.connections.values() if self.is_portal(one.loop)]:
+        for connection in [opened for opened in self.connections.values() if self.is_portal(opened.loop)]:
             with suppress(TimeoutError):
                 asyncio.run_coroutine_threadsafe(connection.suspend(), connection.loop).result(SUSPEND_SECONDS)
         if self.connections:

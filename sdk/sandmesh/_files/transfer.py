@@ -75,7 +75,7 @@ class TransferWindow:
 
     def after(self, sequence: int) -> pb.Input | None:
         """Return the first pending input after a sequence number."""
-        return next((one for one in self._pending if one.sequence > sequence), None)
+        return next((message for message in self._pending if message.sequence > sequence), None)
 
 
 class Transfer:

@@ -73,7 +73,7 @@ class Build:
             DockerfileRefused: An instruction is not carried out.
         """
         instructions = list(parse(text))
-        if [one.name for one in instructions].count("FROM") > 1:
+        if [instruction.name for instruction in instructions].count("FROM") > 1:
             raise DockerfileRefused(
                 "the Dockerfile has several stages: build an image of it, and a template that names it"
             )

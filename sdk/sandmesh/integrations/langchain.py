@@ -65,7 +65,7 @@ def content(reply: ModelReply) -> str | list[dict[str, Any]]:
     Raises:
         ToolException: The tool failed; LangChain sends what it holds to the model.
     """
-    images = [{"type": "image", "base64": one.base64, "mime_type": one.mime_type} for one in reply.images]
+    images = [{"type": "image", "base64": image.base64, "mime_type": image.mime_type} for image in reply.images]
     texts = [{"type": "text", "text": reply.text}] if reply.text else []
     made = [*texts, *images] if images else reply.text
     if reply.is_error:

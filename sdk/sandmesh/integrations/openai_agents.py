@@ -48,7 +48,7 @@ def _tool(definition: ToolDefinition, kit: Toolkit | ToolkitAsync) -> Tool:
 
 def content(reply: ModelReply) -> str | list[ToolOutputText | ToolOutputImage]:
     """Return a reply as a tool's output: text, or a list where there are images."""
-    images = [ToolOutputImage(image_url=one.url) for one in reply.images]
+    images = [ToolOutputImage(image_url=image.url) for image in reply.images]
     return (
         [*([ToolOutputText(text=reply.full_text)] if reply.full_text else []), *images] if images else reply.full_text
     )

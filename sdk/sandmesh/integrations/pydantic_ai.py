@@ -51,5 +51,5 @@ def _tool_async(definition: ToolDefinition, kit: ToolkitAsync) -> Tool[Any]:
 
 def content(reply: ModelReply) -> str | list[str | BinaryContent]:
     """Return a reply as a tool's return value: text, or a list where there are images."""
-    images = [BinaryContent(one.data, media_type=one.mime_type) for one in reply.images if one.data]
+    images = [BinaryContent(image.data, media_type=image.mime_type) for image in reply.images if image.data]
     return [*([reply.full_text] if reply.full_text else []), *images] if images else reply.full_text

@@ -113,7 +113,7 @@ def read_event(message: pb.SandboxEvent) -> SandboxEvent:
         actor=message.actor,
         session_key=message.session_key,
         user_id=message.user_id,
-        phases={one.name: one.duration.ToNanoseconds() / 1e9 for one in message.phases},
+        phases={phase.name: phase.duration.ToNanoseconds() / 1e9 for phase in message.phases},
     )
 
 
@@ -247,16 +247,27 @@ def read_capacity(message: pb.GetCapacityResponse) -> Capacity:
 def read_health(message: pb.GetMeshHealthResponse) -> MeshHealth:
     """Read a mesh's health."""
     troubles = (
-        Trouble(_message=one, part=one.part, node_id=one.node_id, blocks=one.blocks, detail=one.detail, fix=one.fix)
-        for one in message.troubles
+        Trouble(
+            _message=trouble,
+            part=trouble.part,
+            node_id=trouble.node_id,
+            blocks=trouble.blocks,
+            detail=trouble.detail,
+            fix=trouble.fix,
+        )
+        for trouble in message.troubles
     )
     nodes = (
-        NodeHealth(_message=one, name=one.name, node_id=one.node_id, driver=one.driver, in_rotation=one.in_rotation)
-        for one in message.nodes
+        NodeHealth(
+            _message=node, name=node.name, node_id=node.node_id, driver=node.driver, in_rotation=node.in_rotation
+        )
+        for node in message.nodes
     )
     preparations = (
-        Preparation(_message=one, template=one.template, node_id=one.node_id, step=one.step)
-        for one in message.preparations
+        Preparation(
+            _message=preparation, template=preparation.template, node_id=preparation.node_id, step=preparation.step
+        )
+        for preparation in message.preparations
     )
     return MeshHealth(_message=message, troubles=tuple(troubles), nodes=tuple(nodes), preparations=tuple(preparations))
 
@@ -265,14 +276,14 @@ def read_sweep(message: pb.SweepMeshResponse) -> SweepReport:
     """Read the result of a sweep."""
     findings = tuple(
         SweepFinding(
-            _message=one,
-            kind=one.kind,
-            sandbox_id=one.sandbox_id,
-            node_id=one.node_id,
-            action=one.action,
-            reason=one.reason,
-            since=_optional_time(one, "since_time"),
+            _message=finding,
+            kind=finding.kind,
+            sandbox_id=finding.sandbox_id,
+            node_id=finding.node_id,
+            action=finding.action,
+            reason=finding.reason,
+            since=_optional_time(finding, "since_time"),
         )
-        for one in message.findings
+        for finding in message.findings
     )
     return SweepReport(_message=message, findings=findings, recovering=message.recovering)

@@ -235,7 +235,7 @@ class MeshSnapshotsAsync:
         request = sandbox_pb2.ListSnapshotsRequest()
         response = await self._rpc.send(lambda stubs: stubs.sandboxes.ListSnapshots, request)
         return SnapshotList(
-            snapshots=tuple(read_snapshot(one) for one in response.snapshots),
+            snapshots=tuple(read_snapshot(snapshot) for snapshot in response.snapshots),
             silent_nodes=tuple(response.silent_nodes),
         )
 

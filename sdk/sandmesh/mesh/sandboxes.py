@@ -47,13 +47,15 @@ class SandboxesAsync:
         found: list[SandboxInfo] = []
         while True:
             page = await self._rpc.send(lambda stubs: stubs.sandboxes.ListSandboxes, request)
-            found += [read_sandbox(one) for one in page.sandboxes]
+            found += [read_sandbox(sandbox) for sandbox in page.sandboxes]
             if not page.next_page_token:
                 break
             request.page_token = page.next_page_token
         filters = {"state": state and state.upper(), "template": template, "user_id": user_id}
         return Listing(
-            one for one in found if all(want in (None, getattr(one, name)) for name, want in filters.items())
+            sandbox
+            for sandbox in found
+            if all(want in (None, getattr(sandbox, name)) for name, want in filters.items())
         )
 
     async def get(self, sandbox_id: str) -> SandboxInfo:
@@ -118,7 +120,7 @@ class SandboxesAsync:
         """
         if not labels:
             raise InvalidArgument("name at least one label: without one, every sandbox would be released", {})
-        found = [one for one in await self.list(labels=labels) if one.in_use]
+        found = [sandbox for sandbox in await self.list(labels=labels) if sandbox.in_use]
         for start in range(0, len(found), RELEASES_AT_ONCE):
             batch = found[start : start + RELEASES_AT_ONCE]
             await asyncio.gather(*(self._release(one) for one in batch))

@@ -50,8 +50,8 @@ def builtin_classes(sandbox_type: str) -> tuple[type, ...]:
 def class_named(name: str) -> type | None:
     """Return the built-in class of a name, None if there is no such type."""
     types = [one for one, groups in SANDBOX_TYPES.items() if groups]
-    made: dict[str, type] = {class_name(one, is_async=False): sync_class(one) for one in types}
-    made |= {class_name(one, is_async=True): async_class(one) for one in types}
+    made: dict[str, type] = {class_name(kind, is_async=False): sync_class(kind) for kind in types}
+    made |= {class_name(kind, is_async=True): async_class(kind) for kind in types}
     return made.get(name)
 
 

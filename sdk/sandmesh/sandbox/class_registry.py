@@ -81,7 +81,7 @@ class ClassRegistry:
 
     def type_of(self, made: type) -> str | None:
         """Return the type that a class, or its nearest registered base, was registered with."""
-        found = next((self.configs[one] for one in made.__mro__ if one in self.configs), None)
+        found = next((self.configs[base] for base in made.__mro__ if base in self.configs), None)
         return None if found is None else str(found.sandbox_type)
 
     def class_of(self, name: str, *, is_async: bool = False) -> type | None:
@@ -103,7 +103,7 @@ class ClassRegistry:
 
 
 def _is_async(made: type) -> bool:
-    return any(one.__name__ == "SandboxAsync" and one.__module__ == "sandmesh.sandbox.boxes" for one in made.__mro__)
+    return any(base.__name__ == "SandboxAsync" and base.__module__ == "sandmesh.sandbox.boxes" for base in made.__mro__)
 
 
 def _same(one: type, other: type) -> bool:

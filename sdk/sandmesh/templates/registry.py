@@ -214,7 +214,7 @@ def _attributes(made: type) -> dict[str, object]:
 def _builtin_base(made: type) -> str:
     """Return the type of the nearest built-in class above; empty for the default type."""
     types = {cls: name for name in SANDBOX_TYPES for cls in builtin_classes(name)}
-    name = next((types[one] for one in made.__mro__ if one in types), DEFAULT_TYPE)
+    name = next((types[base] for base in made.__mro__ if base in types), DEFAULT_TYPE)
     return name if SANDBOX_TYPES[name] and name != DEFAULT_TYPE else ""
 
 

@@ -312,4 +312,4 @@ def declared_functions() -> dict[str, DeclaredTool]:
     """Make a function of each tool that a built-in type offers, for the first such type."""
     offered = {group for groups in SANDBOX_TYPES.values() for group in groups}
     declarations = [declaration for declaration in TOOLS.values() if declaration.group in offered]
-    return {one.name: DeclaredTool(one, first_type(one.group)) for one in declarations}
+    return {declaration.name: DeclaredTool(declaration, first_type(declaration.group)) for declaration in declarations}

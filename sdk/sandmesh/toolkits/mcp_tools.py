@@ -83,8 +83,8 @@ class _Selection:
             if unknown:
                 there = ", ".join(sorted(whole)) or "none"
                 raise InvalidArgument(f"no server has the tool {', '.join(sorted(unknown))}; there are {there}")
-        allowed = [one for one in tools if self.whitelist is None or _is_in(one, self.whitelist)]
-        return [one for one in allowed if not _is_in(one, self.blacklist or ())]
+        allowed = [tool for tool in tools if self.whitelist is None or _is_in(tool, self.whitelist)]
+        return [tool for tool in allowed if not _is_in(tool, self.blacklist or ())]
 
 
 def _is_in(tool: tuple[str, str], names: Collection[str]) -> bool:
@@ -157,7 +157,7 @@ class MCPConfigConverter:
         return await box.list_tools()
 
     def _note(self, servers: Iterable[McpServer]) -> None:
-        own = [one for one in servers if one.name in self._servers]
+        own = [server for server in servers if server.name in self._servers]
         self.failed = {one.name: _reason(one) for one in own if one.state == "FAILED"}
         for name, reason in self.failed.items():
             log.warning("the MCP server %s did not start: %s", name, reason)

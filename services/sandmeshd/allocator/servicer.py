@@ -219,7 +219,7 @@ class SandboxServicer(NetworkServicer, PauseServicer, NodeTemplateServicer, sand
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
         events = await self._components.event_log.read(request.sandbox_id, request.after_event_id, size)
-        return pb.ListEventsResponse(events=[one for one in events if _is_owned_event(one)])
+        return pb.ListEventsResponse(events=[event for event in events if _is_owned_event(event)])
 
     async def WatchSandboxes(
         self, request: pb.WatchSandboxesRequest, context: Context

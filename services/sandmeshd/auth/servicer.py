@@ -67,8 +67,8 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
         """List tokens by name, then id."""
         _check_admin()
         within = current_principal().project
-        records = [one for one in await self._records.all(within) if request.include_ended or not one.over]
-        tokens = sorted((one.token for one in records), key=lambda token: (token.name, token.token_id))
+        records = [record for record in await self._records.all(within) if request.include_ended or not record.over]
+        tokens = sorted((record.token for record in records), key=lambda token: (token.name, token.token_id))
         return pb.ListTokensResponse(tokens=tokens)
 
     async def RevokeToken(self, request: pb.RevokeTokenRequest, context: Context) -> pb.RevokeTokenResponse:

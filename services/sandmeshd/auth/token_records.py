@@ -89,7 +89,7 @@ class TokenRecords:
     async def revoked_after(self, revision: int) -> tuple[int, list[str]]:
         """Return the revision that the store is at, and the tokens that were revoked since the given one."""
         current, *ids = await self._store.run("access_revoked", {"after": revision})
-        return int(current), [one.decode() for one in ids]
+        return int(current), [identifier.decode() for identifier in ids]
 
     def expect_revocation(self) -> AbstractContextManager[asyncio.Event]:
         """Return an event that the next revocation sets."""

@@ -80,7 +80,7 @@ class Leases:
         Raises:
             SandmeshError: The first refusal, after all were tried.
         """
-        answers = await asyncio.gather(*(self._release(one) for one in sandboxes), return_exceptions=True)
+        answers = await asyncio.gather(*(self._release(sandbox) for sandbox in sandboxes), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer

@@ -109,7 +109,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         await self._records.projects.check_user(request.user_id)
         who = identity(request.user_id, request.session_id)
         sandboxes = await self._leases.of_session(who.session_key)
-        wanted = [one for one in sandboxes if not request.slots or one.slot in request.slots]
+        wanted = [sandbox for sandbox in sandboxes if not request.slots or sandbox.slot in request.slots]
         released = await self._leases.release(wanted)
         if not request.slots:
             await self._records.close(who)

@@ -71,7 +71,9 @@ class SessionClaims:
         found = await self._leases.of_session(self._who.session_key) if self._unanswered else []
         # A token is at least the time of its lease: this one was taken since the request came.
         since = record.opened_us if record else 0
-        fresh = [one for one in found if since and one.slot in self._unanswered and _leased_since(one, since)]
+        fresh = [
+            sandbox for sandbox in found if since and sandbox.slot in self._unanswered and _leased_since(sandbox, since)
+        ]
         await self._leases.release([*self._created, *fresh])
         if record is not None and record.created:
             await self._records.close(self._who)

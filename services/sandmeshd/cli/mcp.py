@@ -238,5 +238,5 @@ def _validation_errors() -> Generator[None]:
     try:
         yield
     except ValidationError as error:
-        problems = "; ".join(str(one["msg"]) for one in error.errors(include_url=False, include_input=False))
+        problems = "; ".join(str(error["msg"]) for error in error.errors(include_url=False, include_input=False))
         raise InvalidArgument(problems) from None

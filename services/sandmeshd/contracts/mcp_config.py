@@ -63,7 +63,7 @@ def read_config(config: Mapping[str, Any], groups: Iterable[str] = ()) -> list[S
         raise InvalidArgument(f"mcpServers has 1 to {MAX_SERVERS} servers, not {len(named)}")
     configs = [_read(name, entry) for name, entry in named.items()]
     own = ({*groups} - _SHARED) | PLUMBING | _SERVICES
-    return [replace(one, problem=_CLASH) if one.name in own else one for one in configs]
+    return [replace(config, problem=_CLASH) if config.name in own else config for config in configs]
 
 
 def read_template_config(config: bytes, groups: Iterable[str] = ()) -> list[ServerConfig]:
@@ -106,7 +106,7 @@ def _program(name: str, entry: Mapping[str, Any], seconds: float) -> ServerConfi
     command, args, cwd = entry["command"], entry.get("args", []), entry.get("cwd", "")
     if not isinstance(command, str) or not command.strip():
         raise _refuse(name, f"its command is the name of a program, not {command!r}")
-    if not isinstance(args, list) or not all(isinstance(one, str) for one in cast("list[object]", args)):
+    if not isinstance(args, list) or not all(isinstance(argument, str) for argument in cast("list[object]", args)):
         raise _refuse(name, f"its args are a list of texts, not {args!r}")
     if not isinstance(cwd, str):
         raise _refuse(name, f"its cwd is a path, not {cwd!r}")

@@ -69,7 +69,7 @@ class HttpListenSettings(BaseModel):
         Raises:
             InvalidArgument: One is open to others and something that protects it is missing.
         """
-        address = next((one for one in self.listen if is_open(one)), None)
+        address = next((address for address in self.listen if is_open(address)), None)
         if address is None or self.allow_insecure:
             return
         if self.tls_cert is None:

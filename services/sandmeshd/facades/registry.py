@@ -26,7 +26,7 @@ def find_door(name: str) -> DoorPlugin:
         fix = "it must refer to a DoorPlugin: a class derived from DoorSettings, a function that opens the door, a hint"
         raise wrong_entry(NOUN, entry, fix)
     check_interface(NOUN, entry, plugin.interface)
-    wrong = next((one for one in variables_of(plugin.settings) if not one.startswith(PREFIX)), None)
+    wrong = next((variable for variable in variables_of(plugin.settings) if not variable.startswith(PREFIX)), None)
     if wrong is not None:
         fix = f"its settings class must have an env_prefix that begins with {PREFIX}"
         raise RuntimeUnavailable(f"the door {name} has the setting {wrong}: {fix}", {"fix": fix})
@@ -48,7 +48,7 @@ def find_doors() -> dict[str, DoorPlugin]:
 
 def switch(plugin: DoorPlugin) -> Variable:
     """Return the variable by which a door is opened."""
-    return next(one for one in variables_of(plugin.settings).values() if one.path == ("enabled",))
+    return next(variable for variable in variables_of(plugin.settings).values() if variable.path == ("enabled",))
 
 
 def door_variables() -> dict[str, Variable]:

@@ -122,7 +122,9 @@ async def open_gateway(
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)
         if _may_carry(settings):
-            listener.carry_grpc(next((one for one in listening.addresses if not one.startswith("unix://")), ""))
+            listener.carry_grpc(
+                next((address for address in listening.addresses if not address.startswith("unix://")), "")
+            )
         kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
         await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
         yield Gateway(listening.addresses, listener, activity)

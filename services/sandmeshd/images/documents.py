@@ -160,11 +160,11 @@ def choose_manifest(index: Index, platform: Platform) -> Descriptor:
     Raises:
         InvalidArgument: It has none; the message lists those there are.
     """
-    images = [one for one in index.manifests if one.media_type in (*MANIFESTS, *INDEXES)]
+    images = [manifest for manifest in index.manifests if manifest.media_type in (*MANIFESTS, *INDEXES)]
     for one in images:
         if one.platform is not None and platform.takes(one.platform):
             return one
     if len(images) == 1 and images[0].platform is None:
         return images[0]
-    known = sorted({str(one.platform) for one in images if one.platform and one.platform.os != "unknown"})
+    known = sorted({str(image.platform) for image in images if image.platform and image.platform.os != "unknown"})
     raise InvalidArgument(f"the image has nothing for {platform}, but for {', '.join(known) or 'no platform'}")

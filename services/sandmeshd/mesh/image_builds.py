@@ -121,10 +121,10 @@ def _with_credentials(
         message = f"a build has credentials for at most {_MOST_CREDENTIALS} registries"
         raise InvalidArgument(message, {"field": "credentials"})
     logins = {
-        _HUB if one.registry == DOCKER_HUB else one.registry: {
-            "auth": base64.b64encode(f"{one.username}:{one.password}".encode()).decode()
+        _HUB if credential.registry == DOCKER_HUB else credential.registry: {
+            "auth": base64.b64encode(f"{credential.username}:{credential.password}".encode()).decode()
         }
-        for one in credentials
+        for credential in credentials
     }
     with open_replacement(str(file), 0o600) as out:
         out.write(json.dumps({"auths": logins}).encode())

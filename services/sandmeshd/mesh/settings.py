@@ -137,7 +137,7 @@ class MeshSettings(Settings):
 
     def values(self) -> dict[str, Any]:
         """Return every value by its setting's name, those of drivers and doors only where they are set."""
-        own = {one.setting: one.read(self) for one in variables_of(type(self)).values()}
+        own = {variable.setting: variable.read(self) for variable in variables_of(type(self)).values()}
         plugins = self.drivers | self.doors
         return own | {name.removeprefix(PREFIX).lower(): value for name, value in plugins.items()}
 

@@ -75,7 +75,7 @@ def check_addresses_free(settings: MeshSettings) -> None:
         own = door_settings(settings, name, plugin)
         # A door listens at separate addresses for the names of its domain.
         if own.enabled and getattr(own, "domain", None) is not None:
-            listens = [one for one in variables_of(plugin.settings).values() if one.path == ("listen",)]
+            listens = [variable for variable in variables_of(plugin.settings).values() if variable.path == ("listen",)]
             for one in listens:
                 _check_free(one.name, one.read(own))
 
@@ -121,6 +121,6 @@ def _templates_of_doors(settings: MeshSettings) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, plugin in find_doors().items():
         own = door_settings(settings, name, plugin)
-        named = [one for one in variables_of(plugin.settings).values() if one.path == ("template",)]
+        named = [variable for variable in variables_of(plugin.settings).values() if variable.path == ("template",)]
         found |= {one.name: [one.read(own)] for one in named}
     return found

@@ -25,7 +25,7 @@ def issue_certificate(names: Iterable[str], days: int) -> Mapping[str, bytes]:
         raise RuntimeUnavailable(f"the package trustme is not installed: {fix}", {"fix": fix}) from None
     authority = trustme.CA()
     issued = authority.issue_cert(*names, not_after=datetime.now(UTC) + timedelta(days=days))
-    chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
+    chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
     return {"ca": authority.cert_pem.bytes(), "cert": chain, "key": issued.private_key_pem.bytes()}
 
 

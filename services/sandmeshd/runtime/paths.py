@@ -208,7 +208,7 @@ def _make_passable(path: Path, mode: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=mode)
         path.chmod(mode)
-    closed = [one for one in (path, *path.resolve().parents) if not one.stat().st_mode & 0o001]
+    closed = [folder for folder in (path, *path.resolve().parents) if not folder.stat().st_mode & 0o001]
     if closed and mode & 0o001:
         fix = f"chmod o+x {closed[-1]}, or choose another directory"
         raise RuntimeUnavailable(f"sandboxes' uid cannot reach {path}: {fix}", {"fix": fix})

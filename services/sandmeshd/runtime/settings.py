@@ -105,7 +105,9 @@ def nested(values: Mapping[str, object], variables: Mapping[str, Variable]) -> d
 def _variable(cls: type[BaseModel], name: str, field: FieldInfo) -> str:
     if isinstance(field.validation_alias, str):
         return field.validation_alias
-    declaring = next(one for one in reversed(cls.__mro__) if issubclass(one, BaseModel) and name in one.model_fields)
+    declaring = next(
+        base for base in reversed(cls.__mro__) if issubclass(base, BaseModel) and name in base.model_fields
+    )
     prefix = str(declaring.model_config.get("env_prefix", ""))
     prefix = str(cls.model_config.get("env_prefix", "")) if prefix == OF_DERIVED else prefix
     return f"{prefix}{name}".upper() if prefix and not field.exclude else ""

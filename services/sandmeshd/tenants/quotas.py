@@ -91,7 +91,7 @@ class QuotaRecords:
         if not project:
             return quotas
         of_users, _ = await self._projects.find([quota.user_id for quota in quotas if quota.user_id])
-        return [one for one in quotas if project in (one.project, of_users.get(one.user_id))]
+        return [quota for quota in quotas if project in (quota.project, of_users.get(quota.user_id))]
 
 
 def _quota(

@@ -95,7 +95,7 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
 
     async def ShareCalls(self, request: pb.ShareCallsRequest, context: Context) -> pb.ShareCallsResponse:
         """Divide the quotas of calls in flight among gateways."""
-        counts = {_counted(one): (one.calls, one.wanted) for one in request.counts}
+        counts = {_counted(count): (count.calls, count.wanted) for count in request.counts}
         shares = await self._holdings.share_calls(request.gateway_id, counts, leaving=request.leaving)
         return pb.ShareCallsResponse(shares=[_as_message(share) for share in shares])
 

@@ -61,7 +61,7 @@ class UsageRecords:
         sandboxes = [_sandbox(rows[index].decode(), _pairs(rows[index + 1])) for index in range(0, len(rows), 2)]
         projects: Sequence[pb.Usage] = () if request.sandbox_id else _projects(_pairs(sums))
         return pb.ListUsageResponse(
-            projects=[one for one in projects if request.project in ("", one.project)], sandboxes=sandboxes
+            projects=[project for project in projects if request.project in ("", project.project)], sandboxes=sandboxes
         )
 
 

@@ -132,7 +132,7 @@ async def test_a_profile_in_use_is_refused_by_name(mesh: Mesh) -> None:
 async def test_of_several_that_want_a_profile_at_once_one_gets_it(mesh: Mesh) -> None:
     boxes = [BrowserSandboxAsync(base_url=mesh.addresses[0], profile="race") for _ in range(4)]
     results = await asyncio.gather(*(box.start() for box in boxes), return_exceptions=True)
-    refused = [one for one in results if isinstance(one, BaseException)]
+    refused = [error for error in results if isinstance(error, BaseException)]
     assert len(refused) == 3
     assert all(isinstance(one, errors.WrongState) for one in refused)
     for box, result in zip(boxes, results, strict=True):

@@ -32,7 +32,7 @@ async def test_a_batch_comes_one_by_one_and_its_job_ends_together(client: MeshAs
         assert {one.sandbox_id for one in listed} == {box.sandbox_id for box in boxes}
         assert await client.sandboxes.release_all({"job": "another"}) == 0
         assert await client.sandboxes.release_all({"job": "rollout"}) == 6
-        assert [one for one in await client.sandboxes.list(labels={"job": "rollout"}) if one.in_use] == []
+        assert [sandbox for sandbox in await client.sandboxes.list(labels={"job": "rollout"}) if sandbox.in_use] == []
         for box in boxes:
             await box.close()
 
@@ -56,7 +56,7 @@ async def test_a_deadline_leaves_items_that_name_it_and_no_sandbox(client: MeshA
         items = [item async for item in client.create_many(4, job="late", deadline=0.001)]
         assert {type(item.error) for item in items} == {DeadlineExceeded}
         assert {item.fault for item in items} == {"limit"}
-        while [one for one in await client.sandboxes.list(labels={"job": "late"}) if one.in_use]:
+        while [sandbox for sandbox in await client.sandboxes.list(labels={"job": "late"}) if sandbox.in_use]:
             pass
 
 
@@ -65,7 +65,7 @@ async def test_a_batch_that_is_closed_early_leaves_only_what_was_taken(client: M
         async with client.create_many(8, job="early", concurrency=4) as items:
             first = await anext(items)
         assert first.sandbox is not None
-        while len([one for one in await client.sandboxes.list(labels={"job": "early"}) if one.in_use]) > 1:
+        while len([sandbox for sandbox in await client.sandboxes.list(labels={"job": "early"}) if sandbox.in_use]) > 1:
             pass
         assert (await first.sandbox.run_ipython_cell("1 + 1")).text == "2"
         await first.sandbox.close()

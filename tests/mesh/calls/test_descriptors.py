@@ -47,7 +47,7 @@ def test_a_mesh_raises_its_soft_limit_of_descriptors_at_start_and_leaves_no_core
 
 def test_the_doctor_names_the_limit_of_descriptors_and_how_many_sandboxes_it_allows(sandmesh: Commands) -> None:
     done = _run(sandmesh, "256:1024", "doctor", "-o", "json")
-    [finding] = [one for one in json.loads(done.stdout) if one["name"] == "descriptors"]
+    [finding] = [load for load in json.loads(done.stdout) if load["name"] == "descriptors"]
     assert finding["health"] == "warning"
     assert finding["seen"] == "up to 1024, enough for about 240 sandboxes (RLIMIT_NOFILE)"
     assert "LimitNOFILE=" in finding["fix"]

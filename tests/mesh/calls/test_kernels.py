@@ -62,7 +62,7 @@ async def test_a_kernel_whose_directory_cannot_be_entered_is_refused_with_the_re
         for language in ("python", "bash"):
             with pytest.raises(errors.WrongState, match=f"working directory cannot be entered: {why}"):
                 await box.kernels.create(language, cwd=directory)
-    assert [one.kernel_id for one in await box.kernels.list()] == ["default"]
+    assert [kernel.kernel_id for kernel in await box.kernels.list()] == ["default"]
 
 
 async def test_an_interrupted_cell_ends_and_the_variables_stay(box: BaseSandboxAsync) -> None:

@@ -145,13 +145,17 @@ def test_the_doctor_looks_at_the_machine_the_drivers_and_the_mesh(sandmesh: Comm
     said = sandmesh.run("doctor").out
     assert "No problems found." in said
     groups = [line for line in said.splitlines() if line and not line.startswith(" ")]
-    assert [one for one in groups if one != "Limits of this machine"] == ["Works", "Optional", "No problems found."]
+    assert [group for group in groups if group != "Limits of this machine"] == [
+        "Works",
+        "Optional",
+        "No problems found.",
+    ]
 
 
 def test_the_doctor_tries_every_driver_and_says_how_to_mend_what_does_not_work(sandmesh: Commands) -> None:
     nowhere = "unix:///nowhere/docker.sock"
     done = sandmesh.run("doctor", "-o", "json", SANDMESH_DOCKER_URL=nowhere)
-    found = {one["name"]: one for one in done.json if one["part"] == "driver"}
+    found = {finding["name"]: finding for finding in done.json if finding["part"] == "driver"}
     assert found["bubblewrap"]["seen"].startswith("works")
     for name in ("docker", "gvisor"):
         assert found[name]["health"] == "-"
@@ -160,7 +164,7 @@ def test_the_doctor_tries_every_driver_and_says_how_to_mend_what_does_not_work(s
     settings = {"SANDMESH_DRIVER": "docker", "SANDMESH_DOCKER_URL": nowhere}
     chosen = replace(sandmesh, environment=settings).run("doctor", "-o", "json", ok=False)
     assert chosen.code == 1
-    found = {one["name"]: one for one in chosen.json if one["part"] == "driver"}
+    found = {finding["name"]: finding for finding in chosen.json if finding["part"] == "driver"}
     assert found["docker"]["health"] == "problem"
     assert found["docker"]["fix"] not in found["docker"]["seen"]
     assert found["bubblewrap"]["health"] == "ok"
@@ -171,6 +175,6 @@ def test_the_doctor_names_a_runtime_directory_that_is_too_long(sandmesh: Command
     long = str(tmp_path / ("x" * 90))
     done = sandmesh.run("doctor", "-o", "json", ok=False, SANDMESH_RUNTIME_DIRECTORY=long)
     assert done.code == 1
-    [finding] = [one for one in done.json if one["name"] == "runtime directory"]
+    [finding] = [finding for finding in done.json if finding["name"] == "runtime directory"]
     assert finding["health"] == "problem"
     assert "SANDMESH_RUNTIME_DIRECTORY" in finding["fix"]

@@ -47,7 +47,7 @@ def test_templates_are_listed_with_the_nodes_where_they_are_ready(sandmesh: Comm
     assert heading.split() == ["TEMPLATE", "READY", "TOOLS", "DESCRIPTION"]
     assert next(row for row in rows if row.startswith("base ")).split()[1:4] == ["1", "of", "1"]
     assert "base" in sandmesh.run("templates", "-o", "id").out.splitlines()
-    [browser] = [one for one in sandmesh.run("templates", "-o", "json").json if one["name"] == "browser"]
+    [browser] = [template for template in sandmesh.run("templates", "-o", "json").json if template["name"] == "browser"]
     assert browser["nodes"][0]["driver"] == "bubblewrap"
     assert "chromium" in sandmesh.run("templates", "-o", "wide").out
 

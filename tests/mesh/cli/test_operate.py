@@ -98,7 +98,7 @@ def test_a_mesh_is_restored_from_its_backup_with_tokens_quotas_secrets_and_works
     assert [one["name"] for one in sandmesh.run("token", "ls", "-o", "json").json] == ["ci"]
     assert [one["name"] for one in sandmesh.run("secret", "ls", "-o", "json").json] == ["KEY"]
     quotas = sandmesh.run("quota", "show", "--user", "ada", "-o", "json").json
-    assert [one["limits"] for one in quotas] == [{"sandboxes": 3}]
+    assert [quota["limits"] for quota in quotas] == [{"sandboxes": 3}]
     assert sandmesh.run(*SESSION, "cat kept").out == "precious\n"
 
 

@@ -117,6 +117,6 @@ async def test_a_file_with_agentbays_key_starts_a_mesh_and_a_program_of_both_run
                 await asyncio.to_thread(exec, AGENTBAY_PROGRAM.format(port=port), {"seen": seen})
         finally:
             remove(settings.paths)
-        assert [one["status"] for one in world.sessions.values()] == ["FINISH"]
+        assert [session["status"] for session in world.sessions.values()] == ["FINISH"]
     assert seen[:3] == ["42\n", "hi\n", True]
     assert "42" in str(seen[3])

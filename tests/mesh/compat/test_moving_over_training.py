@@ -132,7 +132,7 @@ async def test_a_program_for_a_phone_runs_with_only_its_imports_changed(
             names = await run_at(mesh.addresses[0], MOBILE, paths, monkeypatch)
     assert "mobile_tap" in names["tools"]["mobile"]
     assert names["size"].text == '{"width": 720, "height": 1280}'
-    assert [one.text for one in names["taps"]] == ["Tapped at (500, 1000)"] * 2
+    assert [tap.text for tap in names["taps"]] == ["Tapped at (500, 1000)"] * 2
     assert names["swiped"].text == "Swiped from (500, 1000) to (500, 200)"
     assert (names["typed"].text, names["home"].text) == ("Input text: Hello from a program!", "Sent key event: 3")
     assert names["screenshot"].images[0].startswith(b"\x89PNG")

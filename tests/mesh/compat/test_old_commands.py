@@ -129,7 +129,7 @@ async def test_the_published_package_and_grpc_reach_the_server_at_its_one_addres
         out, _ = await asyncio.wait_for(process.communicate(), 60)
         assert out.decode().splitlines() == ["42", "True ['mine']"]
         async with MeshAsync(address) as mesh:
-            assert "my_custom_sandbox" in {one.name for one in await mesh.templates.list()}
+            assert "my_custom_sandbox" in {template.name for template in await mesh.templates.list()}
         async with BaseSandboxAsync(base_url=address) as box:
             assert (await box.run_ipython_cell("6 * 7")).text == "42"
             await box.fs.write("large", data := bytes(range(256)) * 40_000)

@@ -44,7 +44,7 @@ async def run_code(page: Page, code: str) -> None:
 
 async def no_shell_runs(box: BaseSandboxAsync) -> None:
     async with asyncio.timeout(60):
-        while any(one.running for one in await box.processes.list()):
+        while any(process.running for process in await box.processes.list()):
             pass
 
 
@@ -120,7 +120,7 @@ async def test_a_shell_ends_with_its_page(world: ConsoleWorld) -> None:
     async with box_of(world) as box, world.person(world.console.link(None)) as person:
         await show(person.page, box, "terminal")
         await expect(person.page.locator(".xterm-rows")).to_contain_text("$", timeout=SLOW)
-        assert [one.running for one in await box.processes.list()] == [True]
+        assert [process.running for process in await box.processes.list()] == [True]
         await show(person.page, box, "timeline")
         await no_shell_runs(box)
 

@@ -57,7 +57,7 @@ async def caller() -> AsyncGenerator[Caller]:
 
 
 async def test_the_cookie_is_for_the_console_only(caller: Caller) -> None:
-    (cookie,) = [one for one in caller.http.cookie_jar if one.key == COOKIE]
+    (cookie,) = [cookie for cookie in caller.http.cookie_jar if cookie.key == COOKIE]
     assert (cookie["path"], cookie["httponly"], cookie["samesite"]) == ("/console", True, "Strict")
 
 

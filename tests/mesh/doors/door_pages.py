@@ -36,7 +36,7 @@ class Client:
     @property
     def versions(self) -> str:
         """What the table says that it was made with: what the page is about, and no packages beside it."""
-        return " and ".join(one.replace("==", " ") for one in self.requirements if "==" in one)
+        return " and ".join(requirement.replace("==", " ") for requirement in self.requirements if "==" in requirement)
 
 
 CLIENTS: Final = {

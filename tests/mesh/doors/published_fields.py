@@ -49,13 +49,13 @@ for node in ast.walk(ast.parse(text)):
     remote = any("remote_wrapper" in ast.dump(one) for one in getattr(node, "decorator_list", ()))
     if remote and isinstance(node, ast.FunctionDef):
         names = [one.arg for one in [*node.args.args, *node.args.kwonlyargs]]
-        found[node.name] = [one for one in names if one != "self" and not one.startswith("_")]
+        found[node.name] = [name for name in names if name != "self" and not name.startswith("_")]
 print(json.dumps(found))
 """
 _SWEREX: Final = """
 import json
 from swerex.runtime import abstract
-kinds = [one for one in vars(abstract).values() if isinstance(one, type) and issubclass(one, abstract.BaseModel)]
+kinds = [kind for kind in vars(abstract).values() if isinstance(kind, type) and issubclass(kind, abstract.BaseModel)]
 named = {one.__name__: list(one.model_fields) for one in kinds if one is not abstract.BaseModel}
 print(json.dumps({name: fields for name, fields in named.items() if "Response" not in name}))
 """

@@ -48,7 +48,11 @@ async def test_a_request_under_way_ends_when_its_key_is_revoked(world: World, do
     running = asyncio.create_task(post(world, path, made.secret, body))
 
     async def begun() -> bool:
-        boxes = [one for one in await world.client.sandboxes.list() if one.user_id == f"ends-{door}" and one.in_use]
+        boxes = [
+            sandbox
+            for sandbox in await world.client.sandboxes.list()
+            if sandbox.user_id == f"ends-{door}" and sandbox.in_use
+        ]
         return len(boxes) == (2 if door != "agentscope" else 1)
 
     async with asyncio.timeout(120):
@@ -78,7 +82,7 @@ async def test_attempts_at_anothers_sandbox_through_doors_are_in_the_audit(world
 
     async def recorded() -> bool:
         found = await world.client.audit.list(user_id="eve", limit=1000)
-        at = [one for one in found if f"sb_{own}" in one.sandbox_ids and one.outcome == "SANDBOX_NOT_FOUND"]
+        at = [event for event in found if f"sb_{own}" in event.sandbox_ids and event.outcome == "SANDBOX_NOT_FOUND"]
         return len(at) >= 6
 
     await until(recorded)

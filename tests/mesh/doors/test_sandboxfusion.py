@@ -51,7 +51,9 @@ class World:
     async def left(self) -> int:
         """Return how many sandboxes of this door are in use."""
         async with MeshAsync(self.mesh.addresses[0]) as client:
-            return sum(one.in_use and "sandboxfusion" in one.labels for one in await client.sandboxes.list())
+            return sum(
+                sandbox.in_use and "sandboxfusion" in sandbox.labels for sandbox in await client.sandboxes.list()
+            )
 
 
 @asynccontextmanager

@@ -130,7 +130,11 @@ async def test_a_closed_runtime_begins_anew_and_a_lost_one_says_so(world: World)
     assert await world.post(ada, "life/close") == (200, {})
     assert (await world.post(ada, "life/read_file", {"path": "/tmp/a"}))[0] == 511
     async with MeshAsync(world.mesh.addresses[0]) as client:
-        (info,) = [one for one in await client.sandboxes.list() if one.in_use and one.labels.get("swerex") == "life"]
+        (info,) = [
+            sandbox
+            for sandbox in await client.sandboxes.list()
+            if sandbox.in_use and sandbox.labels.get("swerex") == "life"
+        ]
         await client.sandboxes.kill(info.sandbox_id)
     status, found = await world.post(ada, "life/execute", BODIES["execute"])
     assert (status, found["swerexception"]["class_path"]) == (511, "swerex.exceptions.SwerexException")

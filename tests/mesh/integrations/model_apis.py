@@ -131,7 +131,7 @@ class ModelApis:
 
 
 def _events(*events: Mapping[str, Any]) -> web.Response:
-    text = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events)
+    text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
     return web.Response(text=text, content_type="text/event-stream")
 
 

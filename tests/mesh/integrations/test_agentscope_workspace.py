@@ -22,4 +22,4 @@ async def test_a_workspace_of_agentscope_2_works_in_a_sandbox_and_is_found_again
     code, output = await run_there(python, tmp_path, mesh, str(program))
     assert (code, output.splitlines()[-1:]) == (0, ["every call answered"]), output
     async with MeshAsync(mesh.addresses[0]) as client:
-        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+        assert [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use] == []

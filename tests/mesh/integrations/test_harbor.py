@@ -101,7 +101,7 @@ async def test_the_oracle_of_harbor_solves_tasks_of_its_template_and_an_idle_age
     assert rewards == {"oracle": {"shared": 1.0, "separate": 1.0}, "nop": {"shared": 0.0, "separate": 0.0}}
     assert all("line 2 of the Dockerfile, RUN apt-get install -y cowsay" in refusal for refusal in refusals), refusals
     async with MeshAsync(mesh.addresses[0]) as client:
-        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+        assert [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use] == []
 
 
 async def test_a_task_runs_in_its_own_image(make_mesh: MeshMaker, tmp_path: Path) -> None:

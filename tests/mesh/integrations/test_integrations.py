@@ -128,7 +128,7 @@ async def test_inspects_own_checks_of_a_provider_pass_but_for_other_users(mesh: 
     assert f"{len(EXPECTED_TO_FAIL)} failed, 43 passed" in output, output
     assert code == 1
     async with MeshAsync(mesh.addresses[0]) as client:
-        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+        assert [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use] == []
 
 
 @pytest.mark.timeout(600)
@@ -139,7 +139,7 @@ async def test_an_evaluation_of_inspect_scores_in_sandboxes(mesh: Mesh, tmp_path
     assert code == 0, output
     assert "explained: desserts" in output
     async with MeshAsync(mesh.addresses[0]) as client:
-        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+        assert [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use] == []
 
 
 @pytest.mark.timeout(900)
@@ -150,4 +150,4 @@ async def test_an_agent_of_mini_swe_agent_works_in_a_sandbox(mesh: Mesh, tmp_pat
     assert code == 0, output
     assert "submitted: kept" in output
     async with MeshAsync(mesh.addresses[0]) as client:
-        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+        assert [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use] == []

@@ -134,4 +134,4 @@ async def test_the_runtime_of_swe_rex_does_what_the_packages_own_does(mesh: Mesh
     assert "not started" in output
     assert "calls: 39, differ: 0" in output, output
     async with MeshAsync(mesh.addresses[0]) as client:
-        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+        assert [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use] == []

@@ -193,7 +193,7 @@ def served() -> Generator[Path]:
 async def check_nothing_left(mesh: Mesh) -> None:
     """Check that no sandbox is in use."""
     async with MeshAsync(mesh.addresses[0]) as client:
-        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+        assert [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use] == []
 
 
 @pytest.mark.timeout(900)

@@ -96,7 +96,7 @@ async def sandbox_of(client: Client) -> str:
     await client.call_tool("run_shell_command", {"command": "true"})
     listed: Any = (await client.call_tool("list_sandboxes", {})).structured_content
     boxes: list[dict[str, Any]] = listed["sandboxes"]
-    (found,) = [one["sandbox_id"] for one in boxes if one["in_use"]]
+    (found,) = [box["sandbox_id"] for box in boxes if box["in_use"]]
     return str(found)
 
 

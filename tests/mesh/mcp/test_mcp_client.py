@@ -163,9 +163,9 @@ async def test_resources_of_servers_are_beside_the_files_and_changes_come_to_who
 
     async with connected(url, message_handler=hear) as client:
         await client.call_tool("run_shell_command", {"command": "echo hi > hi.txt"})
-        listed = [str(one.uri) for one in (await client.list_resources()).resources]
+        listed = [str(resource.uri) for resource in (await client.list_resources()).resources]
         assert {"workspace:///hi.txt", "test://static-text"} <= {*listed}
-        forms = {one.uri_template for one in (await client.list_resource_templates()).resource_templates}
+        forms = {template.uri_template for template in (await client.list_resource_templates()).resource_templates}
         assert forms == {"workspace:///{+path}", "test://template/{id}/data"}
         for uri, part in (("test://template/7/data", '"id": "7"'), ("workspace:///hi.txt", "hi")):
             [contents] = (await client.read_resource(uri)).contents

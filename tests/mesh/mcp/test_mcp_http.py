@@ -129,7 +129,7 @@ async def test_files_of_the_workspace_are_resources(url: str) -> None:
         assert (await client.list_resources()).resources == []
         made = "mkdir -p 'a b'; echo text > 'a b/notes.txt'; printf '\\377\\0' > bytes.bin; ln -s /etc/hostname link"
         await client.call_tool("run_shell_command", {"command": made})
-        listed = {one.name: one for one in (await client.list_resources()).resources}
+        listed = {resource.name: resource for resource in (await client.list_resources()).resources}
         assert listed.keys() == {"a b/notes.txt", "bytes.bin"}
         notes = listed["a b/notes.txt"].uri
         assert notes == "workspace:///a%20b/notes.txt"

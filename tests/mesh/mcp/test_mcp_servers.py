@@ -47,7 +47,7 @@ async def found(box: BaseSandboxAsync, name: str) -> McpServer:
 async def test_a_name_that_clashes_is_refused_alone_and_the_other_servers_of_the_config_start(
     box: BaseSandboxAsync,
 ) -> None:
-    servers = {one.name: one for one in await add(box, generic=stdio(), fs=stdio(), filesystem=stdio())}
+    servers = {server.name: server for server in await add(box, generic=stdio(), fs=stdio(), filesystem=stdio())}
     for name in ("generic", "fs"):
         assert servers[name].state == "FAILED"
         assert "choose another name" in servers[name].error

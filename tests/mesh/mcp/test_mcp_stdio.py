@@ -119,7 +119,7 @@ async def test_images_errors_progress_cancellation_and_resources_go_through_the_
         [content] = (await client.read_resource("workspace:///pid")).contents
         assert isinstance(content, types.TextResourceContents)
         assert content.text.strip().isdigit()
-        assert "workspace:///pid" in {str(one.uri) for one in (await client.list_resources()).resources}
+        assert "workspace:///pid" in {str(resource.uri) for resource in (await client.list_resources()).resources}
 
 
 @pytest.mark.parametrize("how", ["the end of its input", "Ctrl-C"])

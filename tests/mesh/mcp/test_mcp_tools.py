@@ -73,7 +73,7 @@ async def test_servers_may_be_given_under_the_name_that_agentscope_runtime_has(
 
     def replace() -> list[str]:
         with sync_box:
-            return [one.state for one in sync_box.add_mcp_servers(server_configs=config("one"), overwrite=True)]
+            return [server.state for server in sync_box.add_mcp_servers(server_configs=config("one"), overwrite=True)]
 
     assert await asyncio.to_thread(replace) == ["READY"]
 

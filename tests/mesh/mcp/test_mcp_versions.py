@@ -23,7 +23,11 @@ VERSION = "from importlib.metadata import version; print(version('mcp'))"
 
 def oldest() -> str:
     """Return the oldest release that the package's metadata accepts."""
-    lowest = {match[1] for one in requires("sandmesh") or () if (match := re.match(r"mcp[^;]*>=([0-9.]+)", one))}
+    lowest = {
+        match[1]
+        for requirement in requires("sandmesh") or ()
+        if (match := re.match(r"mcp[^;]*>=([0-9.]+)", requirement))
+    }
     assert len(lowest) == 1
     return lowest.pop()
 

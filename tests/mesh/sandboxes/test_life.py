@@ -64,6 +64,6 @@ def test_events_are_followed_as_they_happen(sandmesh: Commands, address: str) ->
 def test_a_mesh_that_is_well_has_nothing_to_sweep(sandmesh: Commands, address: str) -> None:
     with BaseSandbox(base_url=address):
         answer = sandmesh.run("sweep", "--dry-run", "-o", "json").json
-        assert not [one for one in answer["findings"] if one["kind"] != "stopping"]
+        assert not [finding for finding in answer["findings"] if finding["kind"] != "stopping"]
         assert not answer["recovering"]
         assert sandmesh.run("sweep").code == 0

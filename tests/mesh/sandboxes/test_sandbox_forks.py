@@ -51,7 +51,7 @@ async def test_forks_begin_with_the_files_and_go_their_own_ways(mesh: Mesh) -> N
         finally:
             await asyncio.gather(*(one.close() for one in children))
             await process.kill()
-        left = [one.sandbox_id for one in await client.sandboxes.list(labels={"team": "red"}) if one.in_use]
+        left = [sandbox.sandbox_id for sandbox in await client.sandboxes.list(labels={"team": "red"}) if sandbox.in_use]
         assert left == [box.sandbox_id]
 
 
@@ -159,9 +159,9 @@ async def test_forks_that_are_cut_off_or_lose_their_kernel_leave_nothing_behind(
         (whole,) = await box.fork(kernels=False)
         await whole.close()
         assert not (await client.snapshots.list()).snapshots
-        assert [one.sandbox_id for one in await client.sandboxes.list(labels={"team": "cut"}) if one.in_use] == [
-            box.sandbox_id
-        ]
+        assert [
+            sandbox.sandbox_id for sandbox in await client.sandboxes.list(labels={"team": "cut"}) if sandbox.in_use
+        ] == [box.sandbox_id]
         assert _held_memory() == []
         left = await box.run_shell_command("ls -l /proc/*/fd 2>/dev/null | grep -c memfd:kernel")
         assert left.text.strip() == "0"
@@ -188,7 +188,7 @@ async def test_forks_beyond_a_quota_are_those_that_fit_and_why_there_are_no_more
             assert isinstance(children.error, errors.QuotaExceeded)
             with pytest.raises(errors.QuotaExceeded):
                 await box.fork()
-            await asyncio.gather(*(one.close() for one in children))
+            await asyncio.gather(*(child.close() for child in children))
 
 
 async def test_what_cannot_be_forked_says_why(mesh: Mesh) -> None:

@@ -90,7 +90,7 @@ async def check(address: str, url: str, records: Mapping[str, str]) -> None:
     async with aiohttp.ClientSession() as http, http.get(f"{url}/files?path=/x&signature=z") as response:
         assert response.status == 401
     async with MeshAsync(address) as client:
-        found = {one.sandbox_id: one for one in await client.sandboxes.list()}
+        found = {sandbox.sandbox_id: sandbox for sandbox in await client.sandboxes.list()}
         for name in FAILED:
             assert found[records[name]].state == "FAILED", name
             assert "cannot be read" in found[records[name]].state_reason
@@ -98,7 +98,7 @@ async def check(address: str, url: str, records: Mapping[str, str]) -> None:
             await client.sandboxes.kill(sandbox_id)
 
         async def all_gone() -> bool:
-            left = {one.sandbox_id for one in await client.sandboxes.list() if one.in_use}
+            left = {sandbox.sandbox_id for sandbox in await client.sandboxes.list() if sandbox.in_use}
             return not left & set(records.values())
 
         await until(all_gone)

@@ -44,7 +44,7 @@ def public_methods() -> Iterator[MethodDescriptor]:
     for module in pkgutil.walk_packages(sandmesh.api.__path__, "sandmesh.api."):
         if module.name.endswith("_pb2"):
             for service in import_module(module.name).DESCRIPTOR.services_by_name.values():
-                yield from (one for one in service.methods if _is_public(one))
+                yield from (method for method in service.methods if _is_public(method))
 
 
 def _is_public(method: MethodDescriptor) -> bool:
@@ -141,7 +141,7 @@ class World:
         """Make what an administrator's request may name as a user's."""
         session_id = secrets.token_hex(4)
         setting = secret_pb2.SetSecretRequest(name="API_KEY", value="nothing-worth-knowing", hosts=["api.example.org"])
-        storing = next(one for one in public_methods() if one.name == "SetSecret")
+        storing = next(method for method in public_methods() if method.name == "SetSecret")
         await self.send(storing, setting, user)
         secret = sandbox_pb2.SandboxSecret(name="API_KEY", hosts=["api.example.org"])
         spec = sandbox_pb2.SandboxSpec(template="base", secrets={"API_KEY": secret}, environment={"OWN": "hers"})
@@ -152,14 +152,14 @@ class World:
         made = (await stub.ConnectSession(request, metadata=self.metadata(user))).session
         sandbox = made.sandboxes["base"]
         first = begin(sandbox.sandbox_id)
-        run = next(one for one in public_methods() if one.name == "RunCall")
+        run = next(method for method in public_methods() if method.name == "RunCall")
         await self.send(run, call_pb2.RunCallRequest(start=first.start), user)
         token = await self.token(f"spare-{session_id}", user)
         fencing = sandbox.lease.fencing_token
         owned = Owned(user, session_id, sandbox.sandbox_id, fencing, first.call_id, token.token.token_id)
-        saving = next(one for one in public_methods() if one.name == "CreateSnapshot")
+        saving = next(method for method in public_methods() if method.name == "CreateSnapshot")
         await self.send(saving, REQUESTS["SandboxService.CreateSnapshot"](owned), user)
-        exposing = next(one for one in public_methods() if one.name == "ExposePort")
+        exposing = next(method for method in public_methods() if method.name == "ExposePort")
         await self.send(exposing, REQUESTS["PortService.ExposePort"](owned), user)
         return owned
 

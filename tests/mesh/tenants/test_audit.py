@@ -123,10 +123,10 @@ async def test_a_file_that_cannot_be_written_is_caught_up_with_or_refuses_change
         await admin.tokens.create("while there is no folder")
         folder.mkdir()
         await admin.tokens.create("after that")
-        assert [one["details"]["name"] for one in lines(file)] == ["while there is no folder", "after that"]
+        assert [line["details"]["name"] for line in lines(file)] == ["while there is no folder", "after that"]
         file.rename(folder / "audit.log.1")
         await admin.tokens.create("after a rotation")
-        assert [one["details"]["name"] for one in lines(file)] == ["after a rotation"]
+        assert [line["details"]["name"] for line in lines(file)] == ["after a rotation"]
     async with run_mesh(audit_file=file, audit_on_failure="refuse") as mesh, MeshAsync(mesh.addresses[0]) as admin:
         file.unlink()
         file.mkdir()
@@ -137,7 +137,7 @@ async def test_a_file_that_cannot_be_written_is_caught_up_with_or_refuses_change
         assert [token.name for token in await admin.tokens.list()] == ["the last"]
         file.rmdir()
         await admin.tokens.create("again")
-        assert [one["details"]["name"] for one in lines(file)] == ["the last", "again"]
+        assert [line["details"]["name"] for line in lines(file)] == ["the last", "again"]
 
 
 async def test_a_mesh_that_goes_on_says_at_its_start_that_its_audit_file_cannot_be_written(

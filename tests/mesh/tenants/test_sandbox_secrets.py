@@ -62,7 +62,9 @@ async def test_a_value_given_with_a_sandbox_reaches_its_hosts_and_nobody_else(
         await box.secrets.set("API_KEY", SECOND)
         await box.run_shell_command(f"{SEND} https://{at}/")
         assert host.headers()["authorization"] == f"Bearer {SECOND}"
-        assert [(one.variable, one.hosts, one.name) for one in await box.secrets.list()] == [("API_KEY", (at,), "")]
+        assert [(secret.variable, secret.hosts, secret.name) for secret in await box.secrets.list()] == [
+            ("API_KEY", (at,), "")
+        ]
         shown = str(await box.get_info()) + str(await box.list_events()) + (await box.run_shell_command("env")).stdout
         assert FIRST not in shown
         assert SECOND not in shown
@@ -93,7 +95,7 @@ async def test_a_stored_secret_is_used_rotated_and_taken_away_while_sandboxes_ru
             narrowed = await mesh.secrets.set("API_KEY", FIRST, ["api.example.org"])
             assert narrowed.withdrawn_sandbox_ids == (box.sandbox_id,)
             assert "has no value" in (await box.run_shell_command(f"{SEND} https://{at}/")).stdout
-            assert [FIRST in str(one) or SECOND in str(one) for one in await mesh.secrets.list()] == [False]
+            assert [FIRST in str(secret) or SECOND in str(secret) for secret in await mesh.secrets.list()] == [False]
             assert await mesh.secrets.remove("API_KEY") == [box.sandbox_id]
             with pytest.raises(SecretNotFound, match="there is no secret 'API_KEY'"):
                 await mesh.secrets.remove("API_KEY")
@@ -181,9 +183,12 @@ async def test_users_use_and_see_their_own_secrets_alone(secretive: RunningMesh)
         async with MeshAsync(address, tokens["ada"]) as ada, MeshAsync(address, tokens["bob"]) as bob:
             assert await ada.secrets.list() == []
             await ada.secrets.set("HERS", SECOND, hosts)
-            assert [one.user_id for one in await ada.secrets.list()] == ["ada"]
+            assert [secret.user_id for secret in await ada.secrets.list()] == ["ada"]
             assert await bob.secrets.list() == []
-            assert {(one.name, one.user_id) for one in await admin.secrets.list()} == {("API_KEY", ""), ("HERS", "ada")}
+            assert {(secret.name, secret.user_id) for secret in await admin.secrets.list()} == {
+                ("API_KEY", ""),
+                ("HERS", "ada"),
+            }
             with pytest.raises(PermissionDenied, match="'bob' only"):
                 await bob.secrets.set("HERS", FIRST, user_id="ada")
             with pytest.raises(SecretNotFound):

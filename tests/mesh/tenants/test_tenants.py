@@ -29,7 +29,7 @@ async def test_a_quota_holds_at_once_and_its_error_has_the_figures(mesh: Running
     quota = await admin.quotas.set({"memory": None, "cpus": None}, project="default")
     assert quota.limits == {"sandboxes": 1}
     async with BaseSandboxAsync(base_url=mesh.addresses[0]):
-        [used] = [one for one in await admin.quotas.list() if one.project == "default"]
+        [used] = [quota for quota in await admin.quotas.list() if quota.project == "default"]
         assert used.use == dict.fromkeys(used.use, 0) | {"sandboxes": 1}
         with pytest.raises(QuotaExceeded, match=r"sandboxes of the project default is reached: 1 of 1") as caught:
             async with BaseSandboxAsync(base_url=mesh.addresses[0]):
@@ -125,7 +125,7 @@ async def test_no_snapshot_is_kept_beyond_the_quota(mesh: RunningMesh, admin: Me
         refused = [error for error in done if isinstance(error, QuotaExceeded)]
         kept = (await admin.snapshots.list()).snapshots
         assert len(kept) == 1 + len(done) - len(refused) < 6
-        [used] = [one for one in await admin.quotas.list() if one.project == "default"]
+        [used] = [quota for quota in await admin.quotas.list() if quota.project == "default"]
         assert used.use["snapshot_bytes"] == sum(one.size_bytes for one in kept) <= 3 * first.size_bytes
         assert "snapshot_bytes of the project default is reached" in refused[0].message
         await admin.quotas.set({"snapshot_bytes": 1}, project="default")
@@ -182,7 +182,7 @@ async def test_a_quota_of_calls_in_flight_holds_for_whoever_calls_and_frees_as_t
             return await counted() == "4"
 
         await until(refused)
-        [used] = [one for one in await admin.quotas.list() if one.project == "default"]
+        [used] = [quota for quota in await admin.quotas.list() if quota.project == "default"]
         assert used.use["calls_in_flight"] == 2
         sleeping[0].cancel()
         await asyncio.wait(sleeping[:1])
@@ -204,7 +204,7 @@ def test_the_command_prints_usage() -> None:
         assert heading[:4] == ["SANDBOX", "PROJECT", "USER", "TEMPLATE"]
         assert row[1:4] == ["default", "ada", "base"]
         shown = sandmesh.run("usage", "--sandbox", row[0], "-o", "json").json
-        assert [one["sandbox_id"] for one in shown["sandboxes"]] == [row[0]]
+        assert [sandbox["sandbox_id"] for sandbox in shown["sandboxes"]] == [row[0]]
         assert sandmesh.run("usage", "--since", "yesterday", ok=False).code == 2
 
 
@@ -226,18 +226,23 @@ async def test_an_administrator_of_a_project_sees_and_does_what_its_users_may_an
                 BaseSandboxAsync(base_url=address, bearer_token=bobs.secret) as other,
             ):
                 sandbox_id = box.sandbox_id
-                assert [one.sandbox_id for one in await lead.sandboxes.list()] == [sandbox_id]
+                assert [sandbox.sandbox_id for sandbox in await lead.sandboxes.list()] == [sandbox_id]
                 assert {event.sandbox_id for event in await lead.events.list()} == {sandbox_id}
                 async with BaseSandboxAsync(sandbox_id=box.sandbox_id, base_url=address, bearer_token=secret) as mine:
                     assert (await mine.run_ipython_cell("6 * 7")).text == "42"
                 with pytest.raises(SandboxNotFound):
                     await lead.sandboxes.kill(other.sandbox_id)
                 await admin.sandboxes.kill(box.sandbox_id)
-                assert [one.sandbox_id for one in await admin.sandboxes.list(user_id="bob")] == [other.sandbox_id]
-            assert [(one.project, one.user_id) for one in await lead.quotas.list()] == [("research", ""), ("", "ada")]
+                assert [sandbox.sandbox_id for sandbox in await admin.sandboxes.list(user_id="bob")] == [
+                    other.sandbox_id
+                ]
+            assert [(quota.project, quota.user_id) for quota in await lead.quotas.list()] == [
+                ("research", ""),
+                ("", "ada"),
+            ]
             report = await lead.usage.list()
             assert [one.project for one in report.projects] == ["research"]
-            assert [one.sandbox_id for one in report.sandboxes] == [sandbox_id]
+            assert [sandbox.sandbox_id for sandbox in report.sandboxes] == [sandbox_id]
             with pytest.raises(PermissionDenied, match="the token is only for the project research"):
                 await lead.usage.list(project="sales")
             with pytest.raises(PermissionDenied):
@@ -248,11 +253,11 @@ async def test_an_administrator_of_a_project_sees_and_does_what_its_users_may_an
 
             await until(audited)
             entries = await lead.audit.list()
-            seen = {(one.method.partition(".")[2], one.scope, one.user_id) for one in entries}
+            seen = {(entry.method.partition(".")[2], entry.scope, entry.user_id) for entry in entries}
             assert ("CreateToken", "project-admin", "") in seen
             assert ("ConnectSession", "user", "ada") in seen
             assert ("ReleaseSandbox", "admin", "") in seen
-            assert "bob" not in {one.user_id for one in entries}
+            assert "bob" not in {entry.user_id for entry in entries}
 
 
 async def test_what_is_begun_for_users_of_a_project_reaches_public_addresses_alone() -> None:

@@ -47,7 +47,7 @@ async def client() -> AsyncGenerator[aiohttp.ClientSession]:
 async def serving(world: World) -> Owned:
     """Return a sandbox of ada's in which a server listens at 8080."""
     owned = await world.own("ada")
-    run = next(one for one in public_methods() if one.name == "RunCall")
+    run = next(method for method in public_methods() if method.name == "RunCall")
     start = call_pb2.CallStart(sandbox_id=owned.sandbox_id, call_id="server", tool="run_ipython_cell")
     code = f"import subprocess; subprocess.Popen(['python3', '-c', {SERVER!r}])"
     start.arguments = json.dumps({"code": code}).encode()
@@ -135,7 +135,7 @@ SHOWN: dict[str, set[str]] = {"ada": {"API_KEY", "OWN"}, "a reader of ada's": se
 
 async def test_a_reader_gets_no_environment(world: World) -> None:
     owned = await world.own("ada")
-    method = next(one for one in public_methods() if one.name == "GetSandbox")
+    method = next(method for method in public_methods() if method.name == "GetSandbox")
     request = REQUESTS["SandboxService.GetSandbox"](owned)
     for who, shown in SHOWN.items():
         found: Any = await world.send(method, request, who)

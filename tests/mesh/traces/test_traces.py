@@ -38,10 +38,10 @@ async def run_program(text: str, **variables: str) -> str:
 
 def _path(collector: Collector, *names: str) -> list[ReceivedSpan]:
     """Return the spans of a path down the first trace, by `service: name`; each is below the one before."""
-    first = [one for one in collector.spans if f"{one.service}: {one.name}" == names[0]]
+    first = [span for span in collector.spans if f"{span.service}: {span.name}" == names[0]]
     found = [min(first, key=lambda one: one.span.start_time_unix_nano)]
     for name in names[1:]:
-        below = [one for one in collector.below(found[-1]) if f"{one.service}: {one.name}" == name]
+        below = [span for span in collector.below(found[-1]) if f"{span.service}: {span.name}" == name]
         assert below, f"no {name} below {found[-1].name}: {collector.tree(found[-1])}"
         found.append(below[0])
     return found
@@ -89,13 +89,13 @@ async def test_a_cold_create_and_a_call_are_one_trace_of_all_services(tmp_path: 
         # What a stranger sends instead of a place in a trace begins one, and is not shown to anybody.
         await _connect(gateway, (("traceparent", f"00-{'g' * 32}-{'1' * 16}-01"), ("tracestate", "x" * 4000)))
         ends = ["sandmesh.api.driver.v1.DriverService/CreateSandbox", "call run_shell_command", "task"]
-        await collector.wait_for(lambda spans: all(one in [span.name for span in spans] for one in ends))
+        await collector.wait_for(lambda spans: all(end in [span.name for span in spans] for end in ends))
         await collector.wait_for(lambda spans: len({span.trace_id for span in spans}) >= 2)
     sandbox_id = _check_create(collector)
     span_id = _check_call(collector, sandbox_id)
-    trace_id = next(one.trace_id for one in collector.spans if one.name == "task")
+    trace_id = next(span.trace_id for span in collector.spans if span.name == "task")
     assert (shown, hidden) == (f"00-{trace_id}-{span_id}-01", "none")
-    assert not [one for one in collector.spans if "g" in one.trace_id or "x" * 100 in one.span.trace_state]
+    assert not [span for span in collector.spans if "g" in span.trace_id or "x" * 100 in span.span.trace_state]
     lines = [json.loads(line) for name in ("gateway", "driver") for line in (tmp_path / name).read_text().splitlines()]
     traced = {line["method"] for line in lines if line.get("trace_id") == trace_id and line["event"] == "an RPC ended"}
     assert {one.rpartition("/")[2] for one in traced} >= {"ConnectSession", "CreateSandbox"}

@@ -100,7 +100,7 @@ async def test_a_node_without_the_data_says_so_and_what_to_do(state: Path, sandm
         with pytest.raises(errors.CapabilityMissing, match=NO_DATA):
             await APPWorldSandboxAsync(base_url=mesh.addresses[0], timeout=100).start()
     findings = await asyncio.to_thread(lambda: sandmesh.run("doctor", "-o", "json", ok=False).json)
-    [found] = [one for one in findings if one["name"] == "data of appworld"]
+    [found] = [finding for finding in findings if finding["name"] == "data of appworld"]
     assert found["health"] == "-"
     assert "sandmesh training prepare appworld" in found["seen"]
 
@@ -112,7 +112,9 @@ async def test_a_task_is_solved_by_code_and_scored_by_the_packages_own_tests(
         line = sandmesh.run("training", "prepare", "appworld", "--data", str(world)).out
         assert line.startswith("appworld: version 0.1.0, 1 tasks, at ")
         shutil.rmtree(world / "data" / "datasets")  # What sandboxes see is a copy.
-        [found] = [one for one in sandmesh.run("doctor", "-o", "json").json if one["name"] == "data of appworld"]
+        [found] = [
+            finding for finding in sandmesh.run("doctor", "-o", "json").json if finding["name"] == "data of appworld"
+        ]
         assert found["health"] == "ok"
         assert sandmesh.run("training", "ls", "appworld", SANDMESH_ADDRESS=mesh.addresses[0]).out == f"{TASK}\n"
 

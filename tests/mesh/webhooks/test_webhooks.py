@@ -133,7 +133,7 @@ async def test_every_event_arrives_in_order_whatever_ends_meanwhile(operator: Op
             seen.append(event["id"])
     order = {event_id: number for number, event_id in enumerate(expected)}
     for ids in first.values():
-        numbers = [order[one.partition("/")[0]] for one in ids if one.partition("/")[0] in order]
+        numbers = [order[identifier.partition("/")[0]] for identifier in ids if identifier.partition("/")[0] in order]
         assert numbers == sorted(numbers)
     assert set(boxes) <= first.keys()
     found = await operator.listed()

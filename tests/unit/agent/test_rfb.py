@@ -39,7 +39,7 @@ def fed(allowed: bool, data: bytes, size: int) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_input_passes_only_while_it_may_however_the_bytes_arrive(size: int) -> None:
-    mixed = b"".join(one for pair in zip(INPUT, [*PICTURE, b"", b""], strict=True) for one in pair)
+    mixed = b"".join(part for pair in zip(INPUT, [*PICTURE, b"", b""], strict=True) for part in pair)
     assert fed(True, mixed, size) == mixed
     assert fed(False, mixed, size) == b"".join(PICTURE)
 

@@ -80,7 +80,7 @@ class Asking:
     def children(self) -> list[int]:
         """Return the pids of its children."""
         pid = self.process.pid
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(part) for part in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def _ask(self, request: dict[str, Any], fds: list[int]) -> None:
         complete = {**request, "cwd": self._home, "limits": LIMITS}

@@ -99,8 +99,8 @@ def _check_indexes(data: Data) -> None:
     # One that is paused when it is idle waits for nothing more once it is.
     paused = data.ids("PAUSED")
     assert set(data.get("paused")) == paused
-    resting = {one for one in paused if records[one]["on_idle"] == "pause"}
-    idle = {one for one in data.ids(*RUNNING) if records[one]["idle_us"] != "0"}
+    resting = {sandbox_id for sandbox_id in paused if records[sandbox_id]["on_idle"] == "pause"}
+    idle = {identifier for identifier in data.ids(*RUNNING) if records[identifier]["idle_us"] != "0"}
     assert set(data.get("idle")) == idle - resting
     assert set(data.get("acting")) == {one for one, fields in records.items() if fields["intent"]}
     for one in data.ids("PENDING", "STARTING"):

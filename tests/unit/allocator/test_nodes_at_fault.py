@@ -52,7 +52,7 @@ async def test_a_start_that_fails_on_one_node_succeeds_on_the_other_and_leaves_n
         first.runtime.failures.append(start_failure())
         second.runtime.failures.append(start_failure())
         sandbox = (await allocator.claim("one", ports=2)).sandbox
-        [kept] = [one for one in (first, second) if sandbox.sandbox_id in one.runtime.processes]
+        [kept] = [node for node in (first, second) if sandbox.sandbox_id in node.runtime.processes]
         assert kept.runtime.node_id == sandbox.node_id
         held = {f"node-{number}": await mesh.store.hash("ports", f"node-{number}") for number in (1, 2)}
         assert {node for node, ports in held.items() if ports} == {sandbox.node_id}
@@ -68,7 +68,7 @@ async def test_a_node_whose_starts_keep_failing_is_passed_over_while_another_has
         assert {sandbox.node_id for sandbox in sandboxes} == {"node-2"}
         assert len(first.runtime.failures) >= 17
         health = await allocator.health()
-        assert [one.in_rotation for one in health.nodes] == [False, True]
+        assert [node.in_rotation for node in health.nodes] == [False, True]
         [trouble] = health.troubles
         assert trouble.node_id == "node-1"
         assert "starts keep failing" in trouble.detail
@@ -117,7 +117,7 @@ async def test_sandboxes_of_a_silent_node_are_lost_and_what_it_still_has_goes_wh
     }
     async with two_nodes(mesh, **fast) as (allocator, first, second):
         sandboxes = [(await allocator.claim(f"s{number}")).sandbox for number in range(4)]
-        lost = [one for one in sandboxes if one.node_id == "node-1"]
+        lost = [sandbox for sandbox in sandboxes if sandbox.node_id == "node-1"]
         first.silent = True
         for one in lost:
             record = await allocator.until_state(one.sandbox_id, pb.SANDBOX_STATE_LOST)

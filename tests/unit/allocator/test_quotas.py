@@ -23,7 +23,7 @@ def small(memory: int = GIB, cpu: int = 500) -> pb.SandboxSpec:
 
 
 async def quota_of(mesh: Mesh, name: str) -> quota_pb2.Quota:
-    return next(one for one in await QuotaRecords(mesh.store).all() if name in (one.project, one.user_id))
+    return next(quota for quota in await QuotaRecords(mesh.store).all() if name in (quota.project, quota.user_id))
 
 
 async def test_200_creates_at_once_by_five_allocators_make_as_many_sandboxes_as_the_quota_allows(mesh: Mesh) -> None:

@@ -16,7 +16,7 @@ async def test_a_claim_goes_to_the_node_that_has_its_snapshot(mesh: Mesh) -> Non
     try:
         async with mesh.over(drivers) as allocator:
             claims = [(await allocator.claim(f"s-{number}")).sandbox for number in range(2)]
-            assert {one.node_id for one in claims} == {"node-1", "node-2"}
+            assert {claim.node_id for claim in claims} == {"node-1", "node-2"}
             for sandbox in claims:
                 taken = await allocator.snapshot(sandbox)
                 assert (taken.node_id, taken.template, taken.driver) == (sandbox.node_id, "base", "process")
@@ -25,7 +25,7 @@ async def test_a_claim_goes_to_the_node_that_has_its_snapshot(mesh: Mesh) -> Non
                     begun = await allocator.claim(f"{taken.snapshot_id}-{again}", spec=spec)
                     assert begun.sandbox.node_id == taken.node_id
             listed = await allocator.snapshots()
-            assert {one.node_id for one in listed.snapshots} == {"node-1", "node-2"}
+            assert {snapshot.node_id for snapshot in listed.snapshots} == {"node-1", "node-2"}
             await allocator.delete_snapshot(listed.snapshots[0].snapshot_id)
             assert (await allocator.snapshots()).snapshots == listed.snapshots[1:]
     finally:

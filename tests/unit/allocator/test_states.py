@@ -67,7 +67,7 @@ class Steps(PauseSteps):
         await self.world.store.refresh_generation()
         for name in NODES:
             info = driver_pb2.GetInfoResponse(name="process", node_id=name)
-            for found in [one for one in self.runtime.values() if one.record_labels["node"] == name]:
+            for found in [sandbox for sandbox in self.runtime.values() if sandbox.record_labels["node"] == name]:
                 if found.record_labels["session"]:
                     await self.allocators[0].maintenance.adopt(info, found)
         assert await self.allocators[0].maintenance.open()
@@ -308,7 +308,7 @@ class Steps(PauseSteps):
         """When everybody has gone and every deadline has passed, nothing is left."""
         last = self.fresh()
         # A dead allocator's tickets are dropped after some seconds, which no step can bring about.
-        for made, _ in [*self.abandoned, *(one for allocator in self.allocators for one in allocator.claims)]:
+        for made, _ in [*self.abandoned, *(claim for allocator in self.allocators for claim in allocator.claims)]:
             self.do(last.records.leave(made))
         self.do(commands(self.world.store).delete(self.world.store.key("allocators")))
         for _ in range(3):

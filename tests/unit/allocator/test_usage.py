@@ -86,8 +86,8 @@ async def test_usage_adds_up_after_a_storm_of_kills_of_sandboxes_and_allocators(
         assert one.cpu_seconds == pytest.approx(one.sandbox_seconds * CPU / 1000, rel=0.01, abs=0.1)
     assert sum(one.sandbox_seconds for one in counted.projects) == pytest.approx(total, rel=0.01)
     for project in ("default", "research"):
-        [sums] = [one for one in counted.projects if one.project == project]
-        own = [one for one in counted.sandboxes if one.project == project]
+        [sums] = [row for row in counted.projects if row.project == project]
+        own = [row for row in counted.sandboxes if row.project == project]
         for measure in ("sandbox_seconds", "cpu_seconds", "memory_byte_seconds"):
             assert getattr(sums, measure) == pytest.approx(sum(getattr(one, measure) for one in own), rel=1e-9)
         assert sums.memory_byte_seconds == pytest.approx(sums.sandbox_seconds * MEMORY, rel=0.01)
@@ -195,8 +195,10 @@ async def test_usage_is_filtered_by_day_and_project_and_shown_as_metrics(mesh: M
         for user in ("ada", "bob"):
             await allocator.claim(user, user=user, spec=spec())
         everything = await usage_of(mesh.store)
-        assert [one.project for one in everything.projects] == ["default", "research"]
-        assert [one.project for one in (await usage_of(mesh.store, project="research")).sandboxes] == ["research"]
+        assert [project.project for project in everything.projects] == ["default", "research"]
+        assert [sandbox.project for sandbox in (await usage_of(mesh.store, project="research")).sandboxes] == [
+            "research"
+        ]
         today, tomorrow = Timestamp(), Timestamp()
         today.GetCurrentTime()
         tomorrow.FromSeconds(today.seconds + 2 * 86400)

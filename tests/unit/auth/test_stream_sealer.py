@@ -22,12 +22,12 @@ async def pieces(*data: bytes) -> AsyncIterator[bytes]:
 
 async def sealed(*data: bytes, name: str = NAME) -> bytes:
     """Return a sealed stream."""
-    return b"".join([one async for one in StreamSealer(SECRET, PURPOSE).sealed(name, pieces(*data))])
+    return b"".join([piece async for piece in StreamSealer(SECRET, PURPOSE).sealed(name, pieces(*data))])
 
 
 async def unsealed(*data: bytes, name: str = NAME, secret: str = SECRET, purpose: str = PURPOSE) -> bytes:
     """Return what was sealed."""
-    return b"".join([one async for one in StreamSealer(secret, purpose).unsealed(name, pieces(*data))])
+    return b"".join([piece async for piece in StreamSealer(secret, purpose).unsealed(name, pieces(*data))])
 
 
 @pytest.mark.parametrize("sizes", [(), (1,), (0, 5), (100, 1 << 20, 3), ((5 << 20) + 7,)])

@@ -65,7 +65,9 @@ def test_settings_of_a_driver_or_store_that_is_not_chosen_are_ignored_and_shown_
     file = write(tmp_path, CLOUDS + "FILE_SYSTEM=local\nREDIS_ENABLED=False\nREDIS_SERVER=localhost\n")
     settings = read_settings(file)
     assert (settings.driver, settings.storage, settings.redis_url) == ("bubblewrap", None, None)
-    ignored = {one.facts["setting"]: one.facts["detail"] for one in read_remarks(file) if "ignored" in one.event}
+    ignored = {
+        remark.facts["setting"]: remark.facts["detail"] for remark in read_remarks(file) if "ignored" in remark.event
+    }
     names = [line.partition("=")[0] for line in CLOUDS.split()]
     assert set(ignored) == {f"SANDMESH_{name}" for name in (*names, "REDIS_SERVER")}
     assert "SANDMESH_FILE_SYSTEM is local" in ignored["SANDMESH_OSS_ENDPOINT"]
@@ -82,7 +84,7 @@ def test_what_is_about_kubernetes_means_what_it_meant_where_that_is_chosen(tmp_p
     own = settings_for(settings, "kubernetes", KubernetesSettings)
     assert (own.kubernetes_namespace, own.kubeconfig) == ("default", Path("/etc/kube.conf"))
     assert not read_notes(settings, file)
-    assert not [one for one in read_remarks(file) if "ignored" in one.event]
+    assert not [remark for remark in read_remarks(file) if "ignored" in remark.event]
 
 
 def test_what_is_about_function_compute_means_what_it_meant_where_that_is_chosen(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_what_is_about_function_compute_means_what_it_meant_where_that_is_chosen
     assert (own.account_id, own.access_key_id, own.access_key_secret.get_secret_value()) == ("1", "a", "b")
     assert (own.region_id, own.cpu, own.memory, own.prefix) == ("cn-beijing", 4.0, 4096, "agents")
     assert (own.log_project, own.log_store) == ("p", "s")
-    [ignored] = [one.facts for one in read_remarks(file) if "ignored" in one.event]
+    [ignored] = [remark.facts for remark in read_remarks(file) if "ignored" in remark.event]
     assert ignored["setting"] == "SANDMESH_FC_VPC_ID"
     assert "only through the mesh" in ignored["detail"]
 
@@ -112,7 +114,9 @@ def test_what_is_about_agentrun_means_what_it_meant_where_that_is_chosen(tmp_pat
     assert (own.account_id, own.access_key_id, own.access_key_secret.get_secret_value()) == ("1", "a", "b")
     assert (own.region_id, own.cpu, own.memory, own.prefix) == ("cn-beijing", 4.0, 4096, "agentscope-sandbox")
     assert (own.log_project, own.log_store) == ("p", "s")
-    ignored = {one.facts["setting"]: one.facts["detail"] for one in read_remarks(file) if "ignored" in one.event}
+    ignored = {
+        remark.facts["setting"]: remark.facts["detail"] for remark in read_remarks(file) if "ignored" in remark.event
+    }
     assert ignored.keys() == {"SANDMESH_AGENT_RUN_VSWITCH_IDS", "SANDMESH_FC_CPU"}
     assert "the agentrun driver are in no network" in ignored["SANDMESH_AGENT_RUN_VSWITCH_IDS"]
 

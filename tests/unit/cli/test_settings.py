@@ -255,7 +255,7 @@ def test_config_show_says_where_each_value_came_from_and_hides_secrets(tmp_path:
 
 def test_every_old_name_has_one_rule_about_a_setting_that_exists() -> None:
     assert sorted(name for names in RULES for name in names) == sorted(MEANINGS)
-    assert set(MEANINGS.values()) <= {one.setting for one in all_variables().values()}
+    assert set(MEANINGS.values()) <= {variable.setting for variable in all_variables().values()}
     assert not {f"SANDMESH_{name}" for name in MEANINGS} & set(all_variables())
 
 

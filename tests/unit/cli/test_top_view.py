@@ -24,7 +24,7 @@ def _state(count: int) -> TopState:
     health.troubles.add(part="the store", detail=HOSTILE)
     return TopState(
         "unix:///run/" + "x" * 200,
-        sandboxes=[read_sandbox(one) for one in sandboxes],
+        sandboxes=[read_sandbox(sandbox) for sandbox in sandboxes],
         events=[read_event(event)] * 20,
         health=read_health(health),
     )

@@ -67,6 +67,6 @@ async def test_nobody_else_of_the_machine_reaches_their_directories(paths: MeshP
 
 
 def test_the_doctor_names_their_uids() -> None:
-    found = next(one for one in check_machine(MeshSettings()) if one.name == "uids")
+    found = next(finding for finding in check_machine(MeshSettings()) if finding.name == "uids")
     seen = f"{SUBORDINATE.start}-{SUBORDINATE.stop - 1}, one for each sandbox"
     assert (found.health, found.seen) == (Health.GOOD, seen)

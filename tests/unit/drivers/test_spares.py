@@ -286,7 +286,7 @@ async def test_the_spares_of_a_killed_driver_are_swept_by_the_next(paths: MeshPa
     arguments = (paths.mesh_id, str(paths.state_root), str(paths.runtime_root), "no", "2")
     killed = await asyncio.create_subprocess_exec(sys.executable, program, *arguments)
     try:
-        await wait_for(lambda: len([one for one in MeshFolders(paths).all_staged() if one.is_alive()]) == 2)
+        await wait_for(lambda: len([sandbox for sandbox in MeshFolders(paths).all_staged() if sandbox.is_alive()]) == 2)
     finally:
         killed.kill()
         await killed.wait()

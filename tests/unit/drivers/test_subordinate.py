@@ -59,7 +59,7 @@ def test_the_doctor_says_what_an_ordinary_user_lacks() -> None:
     settings = MeshSettings()
     os.seteuid(65534)
     try:
-        found = next(one for one in check_machine(settings) if one.name == "uids")
+        found = next(finding for finding in check_machine(settings) if finding.name == "uids")
     finally:
         os.seteuid(0)
     assert found.health is Health.WARNING

@@ -26,7 +26,7 @@ async def test_an_open_call_is_reported_again_and_again_and_one_that_ended_no_mo
     for _ in range(3):
         assert await reports.get() == ["sb_one"]
     finish.set()
-    assert [one async for one in call]
+    assert [response async for response in call]
     # What was used since the last report is told once more; then there is nothing to tell.
     silent = False
     while not silent:

@@ -80,7 +80,7 @@ class World:
         """Run a call without a token; gives the one that the agent was shown."""
         start = call_pb2.CallStart(sandbox_id="sb_one", tool="t")
         with translated():
-            answers = [one async for one in self.calls.RunCall(call_pb2.RunCallRequest(start=start))]
+            answers = [event async for event in self.calls.RunCall(call_pb2.RunCallRequest(start=start))]
         return answers[-1].batch.events[-1].result.message
 
 

@@ -83,7 +83,7 @@ async def test_200_calls_at_once_at_five_gateways_are_as_many_as_the_quota_allow
         for gateway in gateways:
             stack.callback(asyncio.create_task(gateway.report_forever()).cancel)
         done = await outcomes(gateways, 200)
-        refused = [one for one in done if isinstance(one, QuotaExceeded)]
+        refused = [refusal for refusal in done if isinstance(refusal, QuotaExceeded)]
         assert (admitted(done), len(refused)) == (10, 190)
         facts = {"quota": "calls_in_flight", "of": "user", "name": "ada", "requested": "1", "limit": "10"}
         assert refused[-1].facts == facts | {"used": "10"}

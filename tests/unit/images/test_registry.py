@@ -162,7 +162,7 @@ async def test_wrong_digests_are_refused_and_leave_nothing(registry: Registry, s
     lying.manifest = lying.add(json.dumps(manifest).encode(), lying.manifest["mediaType"])
     with pytest.raises(InvalidArgument, match="not what the configuration says"):
         await store.pull(registry.push(lying, "lying:1"))
-    assert [one for one in left(store) if not one.startswith("blobs/")] == []
+    assert [name for name in left(store) if not name.startswith("blobs/")] == []
     await store.prune()
     assert left(store) == []
 

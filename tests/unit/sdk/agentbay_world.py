@@ -159,7 +159,7 @@ def _write_file(place: Path, arguments: Mapping[str, Any]) -> str:
 
 def _list_directory(place: Path, arguments: Mapping[str, Any]) -> str:
     entries = sorted((place / arguments["path"]).iterdir())
-    return "\n".join(f"[{'DIR' if one.is_dir() else 'FILE'}] {one.name}" for one in entries)
+    return "\n".join(f"[{'DIR' if entry.is_dir() else 'FILE'}] {entry.name}" for entry in entries)
 
 
 def _create_directory(place: Path, arguments: Mapping[str, Any]) -> str:

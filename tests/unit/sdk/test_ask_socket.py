@@ -58,7 +58,7 @@ class Gateway:
 
 @asynccontextmanager
 async def connected(*gateways: Gateway) -> AsyncGenerator[Connection]:
-    connection = Connection((), [parse(f"unix://{one.path}") for one in gateways], None)
+    connection = Connection((), [parse(f"unix://{gateway.path}") for gateway in gateways], None)
     try:
         async with asyncio.timeout(20):
             yield connection
@@ -72,7 +72,7 @@ async def get(connection: Connection, sandbox_id: str = "sb_one") -> str:
 
 
 async def all_of(connection: Connection, ids: Sequence[str]) -> list[str]:
-    return await asyncio.gather(*(get(connection, one) for one in ids))
+    return await asyncio.gather(*(get(connection, identifier) for identifier in ids))
 
 
 async def test_the_socket_is_taken_where_there_is_one_and_one_connection_carries_all(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ Connect = session_pb2.ConnectSessionRequest
 
 def connections() -> int:
     loop = asyncio.get_running_loop()
-    return sum(one.loop is loop for one in process().connections.values())
+    return sum(connection.loop is loop for connection in process().connections.values())
 
 
 async def test_a_box_makes_a_sandbox_and_gives_it_back(world: World) -> None:
@@ -299,10 +299,10 @@ async def test_the_token_goes_with_every_request(world: World) -> None:
 
 async def test_a_connection_outlives_the_loop_that_left_it_open_and_is_then_forgotten(world: World) -> None:
     await asyncio.to_thread(asyncio.run, _leave_open(world.address))
-    closed = [one for one in process().connections.values() if one.loop.is_closed()]
+    closed = [opened for opened in process().connections.values() if opened.loop.is_closed()]
     assert len(closed) == 1
     connection = await acquire(world.address, None, 1.0)
-    assert [one for one in process().connections.values() if one.loop.is_closed()] == []
+    assert [opened for opened in process().connections.values() if opened.loop.is_closed()] == []
     await release(connection)
 
 

@@ -304,8 +304,8 @@ def test_the_requests_are_those_of_the_vendors_package(world: AgentBayWorld, tmp
         made.get_session_info()
         made.list_sessions({"team": "résumé"})
     # A session was fetched where the vendor's own `info` and the deletion of an object need none.
-    ours, vendors = world.requests, [one for one in theirs.requests if "GetSession&" not in one.target]
-    assert [one for one in ours if "GetSession&" not in one.target] == vendors
-    assert {one for one in ours if "GetSession&" in one.target} == {
-        one for one in theirs.requests if "GetSession&" in one.target
+    ours, vendors = world.requests, [request for request in theirs.requests if "GetSession&" not in request.target]
+    assert [request for request in ours if "GetSession&" not in request.target] == vendors
+    assert {request for request in ours if "GetSession&" in request.target} == {
+        request for request in theirs.requests if "GetSession&" in request.target
     }

@@ -72,7 +72,7 @@ def test_messages_come_out_however_their_bytes_arrive() -> None:
         sent += frame(DATA, 0, 1, body[start : start + 7_000])
     for step in (1, 10, 1_000, len(sent)):
         stream = Http2Stream(())
-        found = [one for at in range(0, len(sent), step) for one in stream.feed(sent[at : at + step])]
+        found = [event for at in range(0, len(sent), step) for event in stream.feed(sent[at : at + step])]
         assert found == texts
         assert stream.status is None
 

@@ -38,5 +38,5 @@ class FilesystemSandboxAsync(sandmesh.FilesystemSandboxAsync):
 async def _has_desktop(connection: Connection, timeout: float) -> bool:
     request = sandbox_pb2.ListTemplatesRequest()
     response = await connection.ask(lambda stubs: stubs.sandboxes.ListTemplates, request, timeout)
-    found = [one for one in response.templates if one.name == WITH_DESKTOP]
+    found = [template for template in response.templates if template.name == WITH_DESKTOP]
     return any(node.prepared for one in found for node in one.nodes)

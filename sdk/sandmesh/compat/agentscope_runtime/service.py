@@ -117,6 +117,6 @@ def _accepted(constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> 
         known = {"base_url", "bearer_token", "drain_on_stop", "timeout", "ttl", "idle_timeout", "ca_cert"}
         return {name: value for name, value in arguments.items() if name in known}
     parameters = inspect.signature(constructor).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(arguments)
     return {name: value for name, value in arguments.items() if name in parameters}

@@ -86,8 +86,8 @@ def _request(image: Image, tag: str, digest: str, options: ImageBuildArguments) 
         no_cache=options.get("no_cache", False),
         pull=options.get("pull", False),
         credentials=[
-            pb.RegistryCredentials(registry=one.registry, username=one.username, password=one.password)
-            for one in image.logins
+            pb.RegistryCredentials(registry=login.registry, username=login.username, password=login.password)
+            for login in image.logins
         ],
     )
 

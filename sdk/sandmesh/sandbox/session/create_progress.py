@@ -59,4 +59,4 @@ async def _poll(connection: Connection, templates: Collection[str]) -> None:
 
 
 def _of(answer: sandbox_pb2.GetMeshHealthResponse, templates: Collection[str]) -> list[sandbox_pb2.Preparation]:
-    return [one for one in answer.preparations if one.template in templates]
+    return [preparation for preparation in answer.preparations if preparation.template in templates]

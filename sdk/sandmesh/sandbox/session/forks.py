@@ -116,8 +116,8 @@ async def _take(attachment: Attachment, timeout: float, order: ForkOrder) -> _Ta
 
 async def _state(box: SandboxAsync, spec: sandbox_pb2.SandboxSpec) -> tuple[list[str], list[str]]:
     """Return the ids of the sandbox's kernels, and the names of what else it has and its forks lack."""
-    kernels = [one.kernel_id for one in await box.kernels.list()]
-    names = [f"process {one.pid}: {one.command}" for one in await box.processes.list() if one.pid]
+    kernels = [kernel.kernel_id for kernel in await box.kernels.list()]
+    names = [f"process {process.pid}: {process.command}" for process in await box.processes.list() if process.pid]
     if spec.image:
         names.append("changes of its root outside of workspace and home")
     if spec.volumes:
@@ -147,7 +147,7 @@ async def _make(forks: list[B], timeout: float) -> tuple[list[B], SandmeshError 
         if not isinstance(failure, SandmeshError):
             await _end(forks, tasks)
             raise failure
-    error = next((one for one in failures if isinstance(one, SandmeshError)), None)
+    error = next((known for known in failures if isinstance(known, SandmeshError)), None)
     if error is None and late:
         error = DeadlineExceeded(f"{len(late)} of {len(forks)} forks were not ready within {timeout:g} s", changed=True)
     return [one for one, task in zip(forks, tasks, strict=True) if not task.cancelled() and not task.exception()], error

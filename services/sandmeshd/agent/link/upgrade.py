@@ -87,8 +87,8 @@ def _read(head: bytes) -> tuple[str, Mapping[str, str]]:
 
 
 def _is_link(headers: Mapping[str, str]) -> bool:
-    offered = [one.strip() for one in headers.get("sec-websocket-protocol", "").split(",")]
-    connection = [one.strip().lower() for one in headers.get("connection", "").split(",")]
+    offered = [part.strip() for part in headers.get("sec-websocket-protocol", "").split(",")]
+    connection = [part.strip().lower() for part in headers.get("connection", "").split(",")]
     return (
         headers["upgrade"].lower() == "websocket"
         and "upgrade" in connection

@@ -44,7 +44,7 @@ def _has_ipython(program: str, environment: Mapping[str, str]) -> bool:
 
 def _is_below(folder: str) -> bool:
     with suppress(OSError), os.scandir(folder) as entries:
-        versions = [one.name for one in entries if one.name.startswith("python3")]
+        versions = [entry.name for entry in entries if entry.name.startswith("python3")]
         return any(
             os.path.isdir(f"{folder}/{version}/{packages}/IPython")  # noqa: PTH112 - as above
             for version in versions

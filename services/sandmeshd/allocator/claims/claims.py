@@ -172,10 +172,10 @@ class Claims:
     def _template(self, want: Want, name: str) -> driver_pb2.TemplateInfo:
         """Return what the first node that may run it knows of a template."""
         found = (node.template(name) for one in want.nodes if (node := self._nodes.by_id(one.id)) is not None)
-        return next((one for one in found if one is not None), driver_pb2.TemplateInfo())
+        return next((value for value in found if value is not None), driver_pb2.TemplateInfo())
 
     def _idle_us(self, request: pb.ClaimSandboxRequest, template: driver_pb2.TemplateInfo) -> int:
-        stated = next((one for one in (request, template) if one.HasField("idle_timeout")), None)
+        stated = next((source for source in (request, template) if source.HasField("idle_timeout")), None)
         if stated is None:
             return int(self._settings.default_idle_seconds * 1e6)
         microseconds = stated.idle_timeout.ToMicroseconds()

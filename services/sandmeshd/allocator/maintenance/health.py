@@ -49,7 +49,7 @@ def _troubles(node: Node) -> list[pb.Trouble]:
         detail = f"starts keep failing there; it is passed over for another {node.breaker.left:.0f} s{why}"
         found.append(_trouble(node, detail, "see the log of its driver"))
     if node.is_healthy and node.info is not None:
-        found += [_reported(node, one) for one in node.info.troubles]
+        found += [_reported(node, trouble) for trouble in node.info.troubles]
     return found
 
 

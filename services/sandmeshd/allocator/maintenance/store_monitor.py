@@ -106,7 +106,7 @@ class StoreMonitor:
         if unavailable is not None:
             return [unavailable]
         risks = [pb.Trouble(part="store", detail=f"it {risk.detail}", fix=risk.fix) for risk in self._risks]
-        return [*(one for one in others if one), *risks]
+        return [*(other for other in others if other), *risks]
 
     def _unavailable(self) -> pb.Trouble | None:
         now = time.monotonic()

@@ -43,7 +43,7 @@ def _check_denied(host: str, kept: set[str], *, is_public: bool) -> None:
     if host == PACKAGES:
         return
     name = read_host(host).host
-    wider = [one for one in sorted(kept - {PACKAGES}) if read_host(one).covers(name)]
+    wider = [host for host in sorted(kept - {PACKAGES}) if read_host(host).covers(name)]
     if wider:
         message = f"{host} stays allowed by {', '.join(wider)}: deny that too, and allow what is to remain"
         raise InvalidArgument(message, {"field": "deny"})

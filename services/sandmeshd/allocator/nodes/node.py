@@ -108,5 +108,5 @@ class Node:
         """Return what is known of a template."""
         if self._indexed is not self.info:
             self._indexed = self.info
-            self._templates = {one.name: one for one in self.info.templates} if self.info else {}
+            self._templates = {template.name: template for template in self.info.templates} if self.info else {}
         return self._templates.get(name)

@@ -71,7 +71,7 @@ class Nodes:
 
     def keeping(self, wanted: Sequence[NodeWant]) -> list[NodeWant]:
         """Return those of `wanted` that save and restore workspaces."""
-        return [one for one in wanted if (node := self.by_id(one.id)) and node.keeps_workspaces]
+        return [node_id for node_id in wanted if (node := self.by_id(node_id.id)) and node.keeps_workspaces]
 
     def keeping_profiles(self, wanted: Sequence[NodeWant], template: str) -> list[NodeWant]:
         """Return those of `wanted` that save and restore profiles of browsers.

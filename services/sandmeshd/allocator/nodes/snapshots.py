@@ -164,7 +164,7 @@ class NodeSnapshots:
         able = self._able_nodes()
         answers = await asyncio.gather(*(self._of(node) for node in able))
         silent = [node.node_id for node, answer in zip(able, answers, strict=True) if answer is None]
-        return [one for answer in answers if answer is not None for one in answer], silent
+        return [snapshot for answer in answers if answer is not None for snapshot in answer], silent
 
     async def _of(self, node: Node) -> list[Found] | None:
         try:
@@ -207,7 +207,7 @@ class NodeSnapshots:
 
 
 def _only(want: Want, node_id: str) -> list[NodeWant]:
-    left = [one for one in want.nodes if one.id == node_id]
+    left = [node for node in want.nodes if node.id == node_id]
     if not left:
         raise RuntimeUnavailable(f"node {node_id}, which has the snapshot, takes none now", {"fix": "try again later"})
     return left

@@ -66,7 +66,7 @@ class PauseControl:
 
     async def pause_idle(self, sandbox_ids: Sequence[str]) -> None:
         """Pause sandboxes that were unused for their idle time; a failure is logged, and a later sweep tries again."""
-        fresh = [one for one in sandbox_ids if one not in self._idle]
+        fresh = [sandbox_id for sandbox_id in sandbox_ids if sandbox_id not in self._idle]
         self._idle.update(fresh)
         await asyncio.gather(*(self._pause_idle(one) for one in fresh))
 

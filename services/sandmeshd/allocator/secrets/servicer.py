@@ -65,7 +65,7 @@ class SecretServicer(secret_pb2_grpc.SecretServiceServicer):
         if principal.project:
             users = {record.secret.user_id for record in records} - {""}
             projects, _ = await self._secrets.projects.find(sorted(users))
-            records = [one for one in records if projects.get(one.secret.user_id) == principal.project]
+            records = [record for record in records if projects.get(record.secret.user_id) == principal.project]
         return pb.ListSecretsResponse(secrets=[record.secret for record in records])
 
     async def DeleteSecret(self, request: pb.DeleteSecretRequest, context: Context) -> pb.DeleteSecretResponse:

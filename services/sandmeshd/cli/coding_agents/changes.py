@@ -43,8 +43,8 @@ def compare(before: Mapping[str, TreeEntry], after: Mapping[str, TreeEntry]) -> 
 
 def conflicts(root: Path, changes: list[FileEdit]) -> list[str]:
     """Return the paths of changes that the folder has in neither state: they were changed here meanwhile."""
-    gone = {one.path for one in changes if one.after is None}
-    found = (one for one in changes if entry_at(root, one.path) not in (one.before, one.after))
+    gone = {change.path for change in changes if change.after is None}
+    found = (change for change in changes if entry_at(root, change.path) not in (change.before, change.after))
     return [one.path for one in found if one.before is not None or not _goes_with(root, one.path, gone)]
 
 
@@ -53,7 +53,11 @@ def _goes_with(root: Path, path: str, gone: set[str]) -> bool:
     folder = root / path
     if has_linked_parent(root, path) or folder.is_symlink() or not folder.is_dir():
         return False
-    inner = (one for one in folder.rglob("*") if one.is_symlink() or not one.is_dir() or not any(one.iterdir()))
+    inner = (
+        inside
+        for inside in folder.rglob("*")
+        if inside.is_symlink() or not inside.is_dir() or not any(inside.iterdir())
+    )
     files = {str(one.relative_to(root)) for one in inner}
     return bool(files) and files <= gone
 
@@ -128,7 +132,7 @@ def apply(root: Path, result: Path, changes: list[FileEdit]) -> Applied:
             f"nothing is applied, since these were changed in the folder, too: {listed}: {fix}", {"fix": fix}
         )
     outside = tuple(one.path for one in changes if one.after is not None and _leads_outside(one.path, one.after))
-    wanted = [one for one in changes if one.path not in outside]
+    wanted = [entry for entry in changes if entry.path not in outside]
     for change in wanted:
         if change.after is None:
             _remove(root, change.path)

@@ -178,7 +178,7 @@ def _finish(work: AgentWork, wanted: bool | None) -> None:
 def _apply(work: AgentWork) -> tuple[str, ...]:
     changes = work.changes()
     applied = apply_changes(Path(work.directory), work.result, changes)
-    done = {one.path: one.after for one in changes if one.path in applied.paths}
+    done = {change.path: change.after for change in changes if change.path in applied.paths}
     base = {path: entry for path, entry in {**work.base, **done}.items() if entry is not None}
     work.save(base=base)
     for path in applied.links_left_out:
@@ -201,7 +201,7 @@ def _run_tree(connection: ConnectionOptions, start: AgentStart, directory: Path,
 def ls(output: Output = Format.TEXT) -> None:
     """List the works of agents that this machine keeps."""
     works = [get_work(name) for name in list_names()]
-    rows = [(one.name, one.agent, str(len(one.changes())), one.directory) for one in works]
+    rows = [(work.name, work.agent, str(len(work.changes())), work.directory) for work in works]
     if output is Format.JSON:
         keys = ("name", "agent", "changes", "directory")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
@@ -217,7 +217,7 @@ def diff(name: Name, output: Output = Format.TEXT) -> None:
     changes = work.changes()
     if output is Format.JSON:
         lines = list(patch(Path(work.directory), work.result, changes))
-        print_json({"name": name, "paths": [one.path for one in changes], "patch": lines})
+        print_json({"name": name, "paths": [change.path for change in changes], "patch": lines})
         return
     print_changes(work, changes)
 

@@ -139,7 +139,7 @@ def _validated(values: Mapping[str, object], raw: Mapping[str, RawValue]) -> Mes
     try:
         settings = MeshSettings.model_validate(dict(values))
     except ValidationError as error:
-        by_path = {one.path: one.setting for one in all_variables().values()}
+        by_path = {variable.path: variable.setting for variable in all_variables().values()}
         problems = "; ".join(
             f"{_variable(problem['loc'], by_path, raw)}{problem['msg'].removeprefix('Value error, ')}"
             for problem in error.errors(include_url=False, include_input=False)

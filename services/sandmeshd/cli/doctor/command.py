@@ -98,7 +98,7 @@ def _show(findings: list[Finding]) -> None:
     from rich.text import Text  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, soft_wrap=True)
-    groups = {health: [one for one in findings if one.health is health] for health in GROUPS}
+    groups = {health: [finding for finding in findings if finding.health is health] for health in GROUPS}
     for number, (health, found) in enumerate((health, found) for health, found in groups.items() if found):
         console.print(Text(f"{chr(10) if number else ''}{GROUPS[health]}", "bold"))
         mark, style = MARKS[health]

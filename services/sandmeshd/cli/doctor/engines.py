@@ -79,7 +79,9 @@ def _check_images(settings: MeshSettings, path: Path) -> Iterator[Finding]:
     builder = ImageBuilder(settings_for(settings, "docker", DockerSettings))
     chosen = settings.driver if settings.driver in PROFILES else ""
     try:
-        packaged = [one for one in open_catalog(settings.extensions, settings.templates).values() if one.system]
+        packaged = [
+            template for template in open_catalog(settings.extensions, settings.templates).values() if template.system
+        ]
         for name in (one.name for one in packaged if one.image_is_shipped and not one.on_demand):
             image = _get(path, f"/images/{builder.image_name(name)}/json")
             fix = f"sandmesh build {name} --driver {chosen or 'docker'}"

@@ -153,7 +153,9 @@ def _systems(settings: MeshSettings) -> Iterator[Finding]:
     driver = settings_for(settings, "bubblewrap", BubblewrapSettings)
     try:
         systems = Systems(driver, choose_interpreter(driver.reader_uid, driver.python))
-        packaged = [one for one in open_catalog(settings.extensions, settings.templates).values() if one.system]
+        packaged = [
+            template for template in open_catalog(settings.extensions, settings.templates).values() if template.system
+        ]
     except SandmeshError:
         # The findings of interpreter and mesh name the reason.
         return

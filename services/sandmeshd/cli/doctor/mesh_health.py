@@ -73,7 +73,7 @@ async def check_mesh(settings: MeshSettings, connection: ConnectionOptions) -> A
 
 async def _check_gateways(address: str, connection: ConnectionOptions) -> AsyncIterator[Finding]:
     """Check each of several gateways by itself, then the mesh by one that answers."""
-    addresses = [one.strip() for one in address.split(",") if one.strip()]
+    addresses = [part.strip() for part in address.split(",") if part.strip()]
     answering = addresses
     if len(addresses) > 1:
         failures = await asyncio.gather(*(_failure(replace(connection, base_url=one)) for one in addresses))
@@ -122,7 +122,7 @@ async def _check_health(mesh: MeshAsync) -> AsyncIterator[Finding]:
         yield unknown(MESH, "health", "only an administrator may see it")
         return
     for part in ("store", "clock", "records", "node", "template"):
-        found = [one for one in health.troubles if one.part == part]
+        found = [trouble for trouble in health.troubles if trouble.part == part]
         for one in found:
             make = bad if one.blocks else warning
             name = f"{part} of {one.node_id}" if part == "template" else f"node {one.node_id}"
@@ -146,7 +146,7 @@ async def _check_contents(mesh: MeshAsync) -> AsyncIterator[Finding]:
     sandboxes = await mesh.sandboxes.list()
     async for finding in _check_records(mesh):
         yield finding
-    broken = [one for one in sandboxes if one.state in ("FAILED", "LOST")]
+    broken = [sandbox for sandbox in sandboxes if sandbox.state in ("FAILED", "LOST")]
     if broken:
         reasons = "; ".join(f"{one.sandbox_id}: {one.state_reason}" for one in broken[:3])
         yield warning(MESH, "sandboxes", f"{len(broken)} failed or lost: {reasons}", "sandmesh logs SANDBOX says more")
@@ -162,15 +162,18 @@ async def _check_records(mesh: MeshAsync) -> AsyncIterator[Finding]:
     if report.recovering:
         yield warning(MESH, name, "the store came back empty: records are being rebuilt", "wait a moment")
         return
-    saving = [one for one in report.findings if one.kind == "saving"]
+    saving = [finding for finding in report.findings if finding.kind == "saving"]
     if saving:
         first = "; ".join(f"{one.sandbox_id} since {one.since:%H:%M:%S}, {one.reason}" for one in saving[:3])
         yield good(MESH, "workspaces", f"{len(saving)} being saved: {first}")
-    differences = [one for one in report.findings if one.kind not in ("stopping", "saving")]
+    differences = [finding for finding in report.findings if finding.kind not in ("stopping", "saving")]
     if not differences:
         yield good(MESH, name, "records and runtimes agree")
         return
-    first = "; ".join(f"{one.sandbox_id or one.node_id}: {one.kind}, {one.reason}" for one in differences[:3])
+    first = "; ".join(
+        f"{difference.sandbox_id or difference.node_id}: {difference.kind}, {difference.reason}"
+        for difference in differences[:3]
+    )
     yield warning(MESH, name, f"{len(differences)} differ: {first}", "sandmesh sweep --dry-run says more")
 
 

@@ -83,8 +83,10 @@ def list_images(config: Config = None, output: ListOutput = ListFormat.TABLE) ->
     from sandmeshd.cli.images.stores import list_records  # noqa: PLC0415
 
     records = list_records(config)
-    if not print_ids_or_json(output, records, (one.name for one in records)):
-        rows = [(one.name, one.digest[7:19], str(one.layers), f"{one.size / 1e6:.1f} MB") for one in records]
+    if not print_ids_or_json(output, records, (record.name for record in records)):
+        rows = [
+            (record.name, record.digest[7:19], str(record.layers), f"{record.size / 1e6:.1f} MB") for record in records
+        ]
         print_table(("IMAGE", "DIGEST", "LAYERS", "SIZE"), rows)
 
 

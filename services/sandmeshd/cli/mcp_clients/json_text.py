@@ -52,7 +52,7 @@ def with_member(text: str, path: Sequence[str], value: object) -> str:
     begin, depth, indent = _skip(text, 0), 0, _indent(text)
     while True:
         members, end = _members(text, begin)
-        found = next((one for one in members if one.key == path[depth]), None)
+        found = next((member for member in members if member.key == path[depth]), None)
         if found is None or depth == len(path) - 1:
             break
         begin, depth = found.value, depth + 1
@@ -74,7 +74,7 @@ def without_member(text: str, path: Sequence[str]) -> str:
     levels: list[tuple[int, list[_Member], int]] = []
     for name in path:
         members, end = _members(text, begin)
-        at = [one.key for one in members].index(name)
+        at = [member.key for member in members].index(name)
         levels.append((begin, members, at))
         begin = members[at].value
     while len(levels) > 1 and len(levels[-1][1]) == 1:

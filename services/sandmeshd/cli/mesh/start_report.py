@@ -40,7 +40,7 @@ class StartedMesh:
 
 def base_urls(addresses: Sequence[str], *, tls: bool) -> tuple[str, ...]:
     """Return addresses as clients take them for `base_url`."""
-    return tuple(one if "://" in one else f"{'grpcs' if tls else 'grpc'}://{one}" for one in addresses)
+    return tuple(address if "://" in address else f"{'grpcs' if tls else 'grpc'}://{address}" for address in addresses)
 
 
 class StartReporter(Protocol):

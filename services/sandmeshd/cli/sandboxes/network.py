@@ -52,8 +52,8 @@ def network(sandbox_id: SandboxId, connection: ConnectionOptions, change: Change
     words = (["public"] if state.grant.mode == "public" else []) + list(state.grant.hosts)
     typer.echo(f"may reach: {', '.join(words) or 'nothing'}{' (public addresses)' if state.grant.only_public else ''}")
     rows = [
-        [one.host, str(one.connections), str(one.open_connections), str(one.sent_bytes), str(one.received_bytes)]
-        for one in state.hosts
+        [host.host, str(host.connections), str(host.open_connections), str(host.sent_bytes), str(host.received_bytes)]
+        for host in state.hosts
     ]
     if rows:
         print_table(("HOST", "CONNECTIONS", "OPEN", "SENT", "RECEIVED"), rows)

@@ -41,7 +41,7 @@ def ls(
 ) -> None:
     """List sandboxes."""
     listed = run_command(_list(connection, parse_pairs(label, "KEY=VALUE")))
-    shown = [one for one in listed if everything or one.in_use]
+    shown = [sandbox for sandbox in listed if everything or sandbox.in_use]
     list_format = ListFormat.JSON if as_json else output
     if not print_ids_or_json(list_format, shown, (one.sandbox_id for one in shown)):
         _print(shown, wide=list_format is ListFormat.WIDE)
@@ -101,7 +101,7 @@ async def _kill(
     last_error: SandmeshError | None = None
     async with connection.mesh() as mesh:
         if not sandbox_ids:
-            sandbox_ids = [one.sandbox_id for one in await mesh.sandboxes.list(labels=labels) if one.in_use]
+            sandbox_ids = [sandbox.sandbox_id for sandbox in await mesh.sandboxes.list(labels=labels) if sandbox.in_use]
         for sandbox_id in sandbox_ids:
             try:
                 await mesh.sandboxes.kill(sandbox_id)
@@ -115,10 +115,13 @@ async def _kill(
 
 def _print(sandboxes: list[SandboxInfo], *, wide: bool) -> None:
     headings = ["SANDBOX", "TEMPLATE", "STATE", "AGE", "LEASE ENDS", "LABELS"]
-    rows = [_row(one) for one in sandboxes]
+    rows = [_row(sandbox) for sandbox in sandboxes]
     if wide:
         headings += ["DRIVER", "NODE", "SESSION", "SLOT", "REASON"]
-        extra = ([one.driver, one.node_id, one.session_key, one.slot, one.state_reason] for one in sandboxes)
+        extra = (
+            [sandbox.driver, sandbox.node_id, sandbox.session_key, sandbox.slot, sandbox.state_reason]
+            for sandbox in sandboxes
+        )
         rows = [[*row, *more] for row, more in zip(rows, extra, strict=True)]
     print_table(headings, rows)
 

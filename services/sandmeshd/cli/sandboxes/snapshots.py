@@ -40,16 +40,16 @@ def list_snapshots(connection: ConnectionOptions, output: ListOutput = ListForma
     listed = run_command(_list(connection))
     for node in listed.silent_nodes:
         typer.echo(f"node {node} does not answer: its snapshots are missing here", err=True)
-    if not print_ids_or_json(output, listed.snapshots, (one.snapshot_id for one in listed.snapshots)):
+    if not print_ids_or_json(output, listed.snapshots, (snapshot.snapshot_id for snapshot in listed.snapshots)):
         rows = [
             (
-                one.snapshot_id,
-                one.sandbox_type,
-                _megabytes(one.size_bytes),
-                format_age(one.created),
-                one.sandbox_id,
+                snapshot.snapshot_id,
+                snapshot.sandbox_type,
+                _megabytes(snapshot.size_bytes),
+                format_age(snapshot.created),
+                snapshot.sandbox_id,
             )
-            for one in listed.snapshots
+            for snapshot in listed.snapshots
         ]
         print_table(("SNAPSHOT", "TYPE", "SIZE", "AGE", "SANDBOX"), rows)
 

@@ -26,7 +26,7 @@ def sweep(
     """Fix differences between records and runtimes now; a mesh does so by itself, after a grace time."""
     report = run_command(_sweep(connection, dry_run))
     if output is Format.JSON:
-        print_json({"findings": [one.to_json() for one in report.findings], "recovering": report.recovering})
+        print_json({"findings": [finding.to_json() for finding in report.findings], "recovering": report.recovering})
     else:
         _print(report, dry_run)
 
@@ -45,12 +45,12 @@ def _print(report: SweepReport, dry_run: bool) -> None:
         return
     rows = [
         [
-            one.sandbox_id or one.node_id,
-            one.kind,
-            f"would {one.action}" if dry_run else one.action,
-            format_age(one.since) if one.since is not None else "",
-            one.reason,
+            finding.sandbox_id or finding.node_id,
+            finding.kind,
+            f"would {finding.action}" if dry_run else finding.action,
+            format_age(finding.since) if finding.since is not None else "",
+            finding.reason,
         ]
-        for one in report.findings
+        for finding in report.findings
     ]
     print_table(["SANDBOX", "FOUND", "ACTION", "SINCE", "REASON"], rows)

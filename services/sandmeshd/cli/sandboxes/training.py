@@ -118,14 +118,21 @@ def run(
         raise typer.BadParameter("--agent needs a command")
     episodes = run_command(_run(tasks.box(connection, environment), environment, tasks.split, options))
     if output is Format.JSON:
-        print_json([asdict(one) for one in episodes])
+        print_json([asdict(episode) for episode in episodes])
     else:
         rows = [
-            [one.task, str(one.steps), f"{one.reward:g}", json.dumps(one.score), one.fault, one.error]
-            for one in episodes
+            [
+                episode.task,
+                str(episode.steps),
+                f"{episode.reward:g}",
+                json.dumps(episode.score),
+                episode.fault,
+                episode.error,
+            ]
+            for episode in episodes
         ]
         print_table(("TASK", "STEPS", "REWARD", "SCORE", "FAULT", "ERROR"), rows)
-    if any(one.fault for one in episodes):
+    if any(episode.fault for episode in episodes):
         raise typer.Exit(1)
 
 

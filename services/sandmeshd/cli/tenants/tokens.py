@@ -101,7 +101,7 @@ def ls(
     tokens = run_command(_list(connection, everything))
     list_format = ListFormat.JSON if as_json else output
     if not print_ids_or_json(list_format, tokens, (token.token_id for token in tokens)):
-        print_table(("TOKEN", "NAME", "SCOPE", "FOR", "AGE", "EXPIRES", "LAST USED"), [_row(one) for one in tokens])
+        print_table(("TOKEN", "NAME", "SCOPE", "FOR", "AGE", "EXPIRES", "LAST USED"), [_row(token) for token in tokens])
 
 
 @commands.command(epilog="Examples: sandmesh token revoke ada-laptop | sandmesh token revoke abcdefghij234567")

@@ -45,7 +45,7 @@ def print_ids_or_json(list_format: ListFormat, records: Iterable[JsonRecord], id
     if list_format is ListFormat.JSON:
         print_json([record.to_json() for record in records])
     elif list_format is ListFormat.ID:
-        typer.echo("".join(f"{one}\n" for one in ids), nl=False)
+        typer.echo("".join(f"{identifier}\n" for identifier in ids), nl=False)
     return list_format in (ListFormat.JSON, ListFormat.ID)
 
 

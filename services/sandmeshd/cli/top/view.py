@@ -88,7 +88,7 @@ def render(state: TopState, width: int, height: int) -> RenderableType:
 
 
 def _head(state: TopState) -> Text:
-    used = sum(one.in_use for one in state.sandboxes)
+    used = sum(sandbox.in_use for sandbox in state.sandboxes)
     limit = f" of {state.capacity.limit}" if state.capacity is not None else ""
     text = f"{_plain(state.address, 34)}  {len(state.sandboxes)}{limit} sandboxes, {used} in use"
     return Text(text, style="reverse", no_wrap=True, overflow="ellipsis")
@@ -99,12 +99,14 @@ def _nodes(state: TopState) -> Text:
         return Text("nodes: not for this token", style="dim")
     counts: Mapping[str, int] = {} if state.capacity is None else state.capacity.nodes
     words = [
-        f"{_plain(one.node_id or one.name, 20)} {one.driver} {counts.get(one.node_id, 0)}"
-        f"{'' if one.in_rotation else ' OUT'}"
-        for one in state.health.nodes[:4]
+        f"{_plain(node.node_id or node.name, 20)} {node.driver} {counts.get(node.node_id, 0)}"
+        f"{'' if node.in_rotation else ' OUT'}"
+        for node in state.health.nodes[:4]
     ]
     more = f" and {len(state.health.nodes) - 4} more" if len(state.health.nodes) > 4 else ""
-    troubles = "".join(f"\n! {_plain(one.part, 40)}: {_plain(one.detail, 200)}" for one in state.health.troubles[:2])
+    troubles = "".join(
+        f"\n! {_plain(trouble.part, 40)}: {_plain(trouble.detail, 200)}" for trouble in state.health.troubles[:2]
+    )
     return Text(f"nodes: {', '.join(words) or 'none'}{more}{troubles}", no_wrap=True, overflow="ellipsis")
 
 

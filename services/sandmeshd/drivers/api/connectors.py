@@ -24,7 +24,7 @@ async def open_connector(tls: ssl.SSLContext, limit: int = 100) -> AsyncGenerato
     sockets = list[socket.socket]()
 
     def make(address: Any) -> socket.socket:
-        sockets[:] = [one for one in sockets if one.fileno() >= 0]
+        sockets[:] = [opened for opened in sockets if opened.fileno() >= 0]
         sockets.append(socket.socket(*address[:3]))
         return sockets[-1]
 

@@ -59,7 +59,7 @@ def _checked(entry: EntryPoint) -> DriverPlugin:
         raise wrong_entry(NOUN, entry, fix)
     plugin = DriverPlugin(*cast("tuple[Any, Any]", pair))
     check_interface(NOUN, entry, plugin.interface)
-    wrong = next((one for one in variables_of(plugin.settings) if not one.startswith(PREFIX)), None)
+    wrong = next((variable for variable in variables_of(plugin.settings) if not variable.startswith(PREFIX)), None)
     if wrong is not None:
         fix = f"its settings class must have an env_prefix that begins with {PREFIX}"
         raise RuntimeUnavailable(f"the driver {entry.name} has the setting {wrong}: {fix}", {"fix": fix})

@@ -34,7 +34,7 @@ class RemoteDriver:
         """Create a sandbox; return when its agent listens."""
         with translated():
             response = await self._stub.CreateSandbox(request)
-        add_phases({one.name: one.duration.ToNanoseconds() / 1e9 for one in response.phases})
+        add_phases({phase.name: phase.duration.ToNanoseconds() / 1e9 for phase in response.phases})
         return response
 
     async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:

@@ -69,7 +69,7 @@ def convert(archive: Path, layout: Path) -> None:
         entry = described[0]
         config = _member(saved, str(entry["Config"])).read()
         layers = [_write(layout, _member(saved, name), _LAYER) for name in cast("list[str]", entry["Layers"])]
-    known = [one["digest"] for one in layers]
+    known = [layer["digest"] for layer in layers]
     if json.loads(config)["rootfs"]["diff_ids"] != known:
         raise ValueError("its layers are not those of its configuration")
     manifest = {

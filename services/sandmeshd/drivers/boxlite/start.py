@@ -101,7 +101,7 @@ class Starter:
         self._view.note(box)
         sandbox.endpoint = tls_endpoint(LOOPBACK, box.port, pin)
         while not await _answers(sandbox):
-            found = {one.name: one for one in await self._boxes.list(plan.name)}
+            found = {box.name: box for box in await self._boxes.list(plan.name)}
             if plan.name not in found or not found[plan.name].is_running:
                 raise _failed(sandbox, "its box ended before its agent answered")
             await asyncio.sleep(POLL_SECONDS)

@@ -122,7 +122,7 @@ class BubblewrapDriver(ProcessDriver):
                 mounts = replace(
                     plan.mounts,
                     workspace_fd=workspace.fd if workspace else None,
-                    volumes=tuple((one.directory.fd, one.place) for one in volumes),
+                    volumes=tuple((volume.directory.fd, volume.place) for volume in volumes),
                 )
                 await self._remove(folder)
                 try:

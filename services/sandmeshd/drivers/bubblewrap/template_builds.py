@@ -88,8 +88,8 @@ class TemplateBuilds:
 
     def standing_by(self) -> list[Template]:
         """Return the templates whose zygotes start with the driver: those that are prepared and need no own system."""
-        usual = [one for one in self._templates.values() if not one.system and not one.on_demand]
-        return [one for one in usual if one.image_is_shipped and self.is_prepared(one)]
+        usual = [template for template in self._templates.values() if not template.system and not template.on_demand]
+        return [template for template in usual if template.image_is_shipped and self.is_prepared(template)]
 
     async def prepare(self, template: Template, *, ahead: bool = False) -> AsyncGenerator[BuildStep]:
         """Build what does not exist yet, yielding the progress; `ahead` of any sandbox no system is built.

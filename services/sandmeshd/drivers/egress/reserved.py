@@ -43,7 +43,7 @@ class Reserved:
         places = await self._places(host)
         if any(map(_is_here, places)) and any(map(_is_here, addresses)):
             return True
-        return not {_plain(one) for one in places}.isdisjoint(map(_plain, addresses))
+        return not {_plain(place) for place in places}.isdisjoint(map(_plain, addresses))
 
     async def _places(self, host: str) -> list[str]:
         if is_address(host):

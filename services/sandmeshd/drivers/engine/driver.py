@@ -156,7 +156,7 @@ class EngineDriver(NodeDriver):
                 opened(request.spec, self._settings.workspace_rules) as workspace,
                 opened_volumes(request.spec, self._settings.volumes_root, self._settings.volumes_uid) as volumes,
             ):
-                shared = {one.place: one.directory for one in volumes}
+                shared = {volume.place: volume.directory for volume in volumes}
                 if workspace is not None:
                     shared[WORKSPACE] = workspace
                 plan = self._planner.plan(

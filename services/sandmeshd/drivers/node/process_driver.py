@@ -53,7 +53,7 @@ class Tracker(Watched):
 
     def damaged(self) -> list[tuple[Folder, str]]:
         """Return the folders of the sandboxes that run and lack something on the host, each with what that is."""
-        looked = [(one.folder, one.missing()) for one in list(self._places.values())]
+        looked = [(place.folder, place.missing()) for place in list(self._places.values())]
         return [(folder, missing) for folder, missing in looked if missing]
 
     async def _follow(self, folder: Folder, processes: Sandboxed, lifetime: int | None) -> None:

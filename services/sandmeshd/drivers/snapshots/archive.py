@@ -117,7 +117,7 @@ class SnapshotArchive:
                 found.append(self.find(name))
             except SnapshotDamaged as error:
                 log.warning("a snapshot is damaged", snapshot_id=name, error=error.message)
-        return [one for one in found if one is not None]
+        return [entry for entry in found if entry is not None]
 
     async def stream(self, snapshot: pb.RuntimeSnapshot) -> AsyncGenerator[bytes]:
         """Yield the saved bytes; the last one comes only where the checksum holds.

@@ -74,14 +74,18 @@ class AgentScopeDoor:
         async def answer(request: web.Request) -> web.StreamResponse:
             token = await self._admit(request)
             sent = await _arguments(request, first)
-            known = [one for one in parameters if one != "token"]
+            known = [parameter for parameter in parameters if parameter != "token"]
             unknown = [key for key, value in sent.items() if value and key not in known]
             if unknown:
                 raise RequestError(
                     422, f"{name}: {', '.join(unknown)} is not a parameter; there are {', '.join(known)}"
                 )
             values = {key: value for key, value in sent.items() if key in known}
-            lacking = [one.name for one in parameters.values() if one.default is one.empty and one.name not in values]
+            lacking = [
+                parameter.name
+                for parameter in parameters.values()
+                if parameter.default is parameter.empty and parameter.name not in values
+            ]
             if lacking != ["token"]:
                 raise RequestError(422, f"{name}: {', '.join(lacking[1:])} is missing")
             return web.json_response({"data": await method(token, **values)})

@@ -62,7 +62,7 @@ class Desktops:
             if (await mesh.whoami()).read_only:
                 # The holder of the URL uses the mouse and the keyboard.
                 return None
-            live = {one.exposure_id for one in await mesh.ports.list(identity)}
+            live = {port.exposure_id for port in await mesh.ports.list(identity)}
             if known and (identity, known) in self._urls and self._urls[identity, known][1].exposure_id in live:
                 return known
             kind, show = _SHOWS[info.template]

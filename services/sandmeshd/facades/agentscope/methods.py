@@ -168,7 +168,7 @@ class Methods:
 
     async def _has_desktop(self, mesh: MeshAsync) -> bool:
         if not self._desktop_ready:
-            found = [one for one in await mesh.templates.list() if one.name == WITH_DESKTOP]
+            found = [template for template in await mesh.templates.list() if template.name == WITH_DESKTOP]
             self._desktop_ready = any(node.prepared for one in found for node in one.nodes)
         return self._desktop_ready
 

@@ -190,12 +190,14 @@ async def _mesh(_: web.Request, session: Session) -> web.Response:
         health = None
     listed = [
         {
-            "name": one.name,
-            "description": one.description,
-            "image": one.image,
-            "nodes": [{"id": node.node_id, "driver": node.driver, "prepared": node.prepared} for node in one.nodes],
+            "name": template.name,
+            "description": template.description,
+            "image": template.image,
+            "nodes": [
+                {"id": node.node_id, "driver": node.driver, "prepared": node.prepared} for node in template.nodes
+            ],
         }
-        for one in templates
+        for template in templates
     ]
     numbers = {"used": capacity.used, "limit": capacity.limit, "nodes": dict(capacity.nodes)}
     shares = {"pools": dict(capacity.pools), "by_template": dict(capacity.templates)}

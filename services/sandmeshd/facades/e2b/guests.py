@@ -183,8 +183,8 @@ class Guests:
         """Return the records of every sandbox of this door."""
         async with self._clients.client(None) as mesh:
             found = await mesh.sandboxes.list()
-        used = [one for one in found if one.in_use and LABEL in one.labels]
-        marked = [one for one in used if read_marks(one.labels) is not None]
+        used = [sandbox for sandbox in found if sandbox.in_use and LABEL in sandbox.labels]
+        marked = [sandbox for sandbox in used if read_marks(sandbox.labels) is not None]
         for one in used if len(marked) < len(used) else []:
             if read_marks(one.labels) is None:
                 self._report(one.sandbox_id)
@@ -228,7 +228,7 @@ class Guests:
     async def _forget_some(self) -> None:
         while len(self._guests) > MOST:
             oldest, guest = next(iter(self._guests.items()))
-            if any(not one.ended for one in guest.processes.values()):
+            if any(not process.ended for process in guest.processes.values()):
                 self._guests.move_to_end(oldest)
                 return
             await self.forget(oldest)

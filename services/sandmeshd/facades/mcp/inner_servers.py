@@ -45,7 +45,7 @@ class InnerServers:
         async with self._box() as box:
             servers = await box.list_mcp_servers()
         wanted = settings.groups
-        return [one.name for one in servers if one.state != "FAILED" and (not wanted or one.name in wanted)]
+        return [server.name for server in servers if server.state != "FAILED" and (not wanted or server.name in wanted)]
 
     async def request(self, server: str, method: str, params: Mapping[str, Any], result: type[M]) -> M:
         """Send a request to a server and return its result.

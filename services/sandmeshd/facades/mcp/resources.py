@@ -47,8 +47,10 @@ class WorkspaceResources:
         if box is None:
             return []
         with failing(SCHEME):
-            files = sorted((one for one in await box.fs.list(".", DEPTH) if _is_shown(one)), key=lambda one: one.path)
-        return [_resource(one) for one in files]
+            files = sorted(
+                (file for file in await box.fs.list(".", DEPTH) if _is_shown(file)), key=lambda one: one.path
+            )
+        return [_resource(file) for file in files]
 
     async def read(self, uri: str) -> types.ReadResourceResult:
         """Return a file's text, or its bytes where it is not UTF-8.

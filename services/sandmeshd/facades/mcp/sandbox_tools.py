@@ -71,8 +71,8 @@ async def manage(sandboxes: SessionSandboxes, name: str, arguments: dict[str, An
         parsed = NAMES[name].model_validate(arguments)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
-            for one in error.errors(include_url=False, include_input=False)
+            f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
+            for error in error.errors(include_url=False, include_input=False)
         )
         raise InvalidArgument(f"{name} was called with bad arguments: {problems}", {"tool": name}) from None
     await _run(sandboxes, parsed)

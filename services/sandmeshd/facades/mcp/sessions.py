@@ -176,7 +176,7 @@ class RecentEvents(EventStore):
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
         """Send what came after an event on its stream; None if the event is not kept."""
-        last = next((one for one in self._events if str(one.number) == last_event_id), None)
+        last = next((sent for sent in self._events if str(sent.number) == last_event_id), None)
         if last is None:
             return None
         for event in list(self._events):

@@ -25,7 +25,10 @@ async def offered_tools(sandboxes: SessionSandboxes) -> list[types.Tool]:
         SandmeshError: The sandbox cannot be asked.
     """
     own = management_tools() if sandboxes.settings.manage else []
-    return [*own, *(one for one in await _of_sandbox(sandboxes) if one.name not in {tool.name for tool in own})]
+    return [
+        *own,
+        *(offered for offered in await _of_sandbox(sandboxes) if offered.name not in {tool.name for tool in own}),
+    ]
 
 
 async def check_offered(sandboxes: SessionSandboxes, name: str) -> None:
@@ -41,7 +44,7 @@ async def check_offered(sandboxes: SessionSandboxes, name: str) -> None:
 
 async def has_output_schema(sandboxes: SessionSandboxes, name: str) -> bool:
     """Return whether a tool declares what its structured results are like, as a server inside may."""
-    return any(one.output_schema is not None for one in await _of_sandbox(sandboxes) if one.name == name)
+    return any(tool.output_schema is not None for tool in await _of_sandbox(sandboxes) if tool.name == name)
 
 
 async def _of_sandbox(sandboxes: SessionSandboxes) -> list[types.Tool]:

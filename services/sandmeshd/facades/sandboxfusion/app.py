@@ -57,8 +57,8 @@ class SandboxFusionDoor:
 
     async def _run_code(self, _: web.Request, key: str, body: bytes) -> dict[str, Any]:
         done = await self._sandboxes.run(key, read_request(RunCodeRequest, body))
-        results = [one for one in (done.get("compile_result"), done.get("run_result")) if one]
-        passed = all(one["status"] == "Finished" and one["return_code"] == 0 for one in results)
+        results = [result for result in (done.get("compile_result"), done.get("run_result")) if result]
+        passed = all(result["status"] == "Finished" and result["return_code"] == 0 for result in results)
         return {"status": "Success" if passed else "Failed", "message": "", **done}
 
     async def _run_jupyter(self, _: web.Request, key: str, body: bytes) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class SandboxPool:
         programs = sorted({name for language in LANGUAGES.values() for name in language.needs})
         async with self.sandbox(key, _PROBE_SECONDS) as box:
             found = await _perform(box, {"probe": programs})
-        return {name: all(found.get(one) for one in LANGUAGES[name].needs) for name in LANGUAGES}
+        return {name: all(found.get(need) for need in LANGUAGES[name].needs) for name in LANGUAGES}
 
     async def run(self, key: str, request: RunCodeRequest) -> dict[str, Any]:
         """Compile and run a program.

@@ -101,6 +101,6 @@ def read_request(method: str, body: bytes) -> dict[str, Any]:
     try:
         found: BaseModel = _ADAPTERS[method].validate_json(body)
     except ValidationError as error:
-        details = [{"loc": one["loc"], "msg": one["msg"], "type": one["type"]} for one in error.errors()[:10]]
+        details = [{"loc": error["loc"], "msg": error["msg"], "type": error["type"]} for error in error.errors()[:10]]
         raise RequestError(422, f"{method}: {details[0]['msg']} ({'.'.join(map(str, details[0]['loc']))})") from None
     return found.model_dump()

@@ -92,7 +92,7 @@ def closed_to_projects(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
 
 def _closed(services: Iterable[ServiceDescriptor], serving: Container[options_pb2.Access.ValueType]) -> frozenset[str]:
     methods = [method for service in services for method in service.methods if is_public(method)]
-    closed = [one for one in methods if one.GetOptions().Extensions[options_pb2.access] not in serving]
+    closed = [method for method in methods if method.GetOptions().Extensions[options_pb2.access] not in serving]
     return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in closed)
 
 
@@ -100,7 +100,7 @@ def changing(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
     """Return the public methods that have side effects, by path."""
     methods = [method for service in services for method in service.methods if is_public(method)]
     none = descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS
-    found = [one for one in methods if one.GetOptions().idempotency_level != none]
+    found = [method for method in methods if method.GetOptions().idempotency_level != none]
     return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in found)
 
 
@@ -116,7 +116,7 @@ def without_sandbox(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
         for method in service.methods
         if is_public(method) and "sandbox_id" not in method.input_type.fields_by_name and method.name != "GetPrincipal"
     ]
-    return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in methods)
+    return frozenset(f"/{method.containing_service.full_name}/{method.name}" for method in methods)
 
 
 @dataclass(frozen=True)

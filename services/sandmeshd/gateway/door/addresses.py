@@ -21,7 +21,7 @@ def check_addresses(settings: GatewaySettings) -> None:
     Raises:
         InvalidArgument: One is open to others and something that protects it is missing.
     """
-    address = next((one for one in (*settings.listen, *settings.http_listen) if is_open(one)), None)
+    address = next((address for address in (*settings.listen, *settings.http_listen) if is_open(address)), None)
     if address is None or settings.allow_insecure:
         return
     if settings.tls_cert is None:

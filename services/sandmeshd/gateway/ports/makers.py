@@ -49,7 +49,7 @@ class Makers:
 
     def _trim(self) -> None:
         if len(self._made) > _MOST:
-            unused = (one for one in self._made if not self._open_tunnels.has(one))
+            unused = (maker for maker in self._made if not self._open_tunnels.has(maker))
             self._made.pop(next(unused, ""), None)
 
     def _revoked(self, token_ids: set[str]) -> None:

@@ -43,7 +43,7 @@ class _SentInput:
 
     def acknowledge(self, sequence: int) -> None:
         """Forget the pieces up to one."""
-        for number in [one for one in self._sizes if one <= sequence]:
+        for number in [size for size in self._sizes if size <= sequence]:
             self.unacknowledged -= self._sizes.pop(number)
 
 

@@ -235,7 +235,7 @@ class CallQuotas:
         self._reported = time.monotonic()
         counts = [_count(meter) for meter in self._meters.values() if meter.owner in self._shares]
         request = pb.ShareCallsRequest(
-            gateway_id=self._gateway_id, counts=[one for one in counts if one.calls or one.wanted]
+            gateway_id=self._gateway_id, counts=[count for count in counts if count.calls or count.wanted]
         )
         request.leaving = not self._awake.is_set()
         with acting_for(SERVICE), translated():

@@ -198,7 +198,7 @@ def _member(members: Members, name: str) -> IO[bytes]:
 
 def _choose(manifest: bytes, name: str, file: Path) -> ArchiveEntry:
     saved = parse_document(b'{"images":' + manifest + b"}", SavedImages).images
-    named = [one for one in saved if not name or name in (one.tags or [])]
+    named = [image for image in saved if not name or name in (image.tags or [])]
     if len(named) != 1:
         known = ", ".join(tag for one in saved for tag in one.tags or []) or "none by name"
         raise InvalidArgument(f"{file} has not one image named {name!r}: name one of {known}")

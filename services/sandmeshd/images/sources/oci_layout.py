@@ -26,9 +26,12 @@ class OciLayout:
         if wanted.startswith("sha256:"):
             return Resolved(await asyncio.to_thread(self._read, f"blobs/sha256/{wanted.removeprefix('sha256:')}"), "")
         index = parse_document(await asyncio.to_thread(self._read, "index.json"), Index)
-        named = [one for one in index.manifests if not wanted or one.annotations.get(_NAME) == wanted]
+        named = [manifest for manifest in index.manifests if not wanted or manifest.annotations.get(_NAME) == wanted]
         if len(named) != 1:
-            known = ", ".join(sorted(one.annotations.get(_NAME, one.digest) for one in index.manifests)) or "none"
+            known = (
+                ", ".join(sorted(manifest.annotations.get(_NAME, manifest.digest) for manifest in index.manifests))
+                or "none"
+            )
             raise InvalidArgument(f"{self._directory} has not one image named {wanted!r}: name one of {known}")
         data = await asyncio.to_thread(self._read, f"blobs/sha256/{named[0].hex}")
         return Resolved(data, named[0].media_type)

@@ -87,7 +87,7 @@ class ResponseReader:
         self._chunked = known.get("transfer-encoding", "").lower() == "chunked"
         length = known.get("content-length")
         self._left = 0 if self._chunked else int(length) if length is not None else None
-        self.headers = [(":status", status), *(one for one in pairs if one[0] not in _CONNECTION)]
+        self.headers = [(":status", status), *(pair for pair in pairs if pair[0] not in _CONNECTION)]
         self.ended = self._bodiless or (self._left == 0 and not self._chunked)
         return True
 

@@ -42,7 +42,7 @@ class _Failover:
         self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: object
     ) -> Callable[..., Awaitable[Any]]:
         """Return a method that tries the other servers where the one in use is not there and it may be repeated."""
-        calls = [one.unary_unary(method, request_serializer, response_deserializer) for one in self._channels]
+        calls = [channel.unary_unary(method, request_serializer, response_deserializer) for channel in self._channels]
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Any = None) -> Any:
             ends = None if timeout is None else time.monotonic() + timeout

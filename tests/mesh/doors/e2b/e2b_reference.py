@@ -33,7 +33,7 @@ def examples(library: Path) -> list[str]:
         for node in ast.walk(ast.parse((library / "e2b" / name).read_text())):
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 blocks = _BLOCK.findall(ast.get_docstring(node, clean=False) or "")
-                found += [program for one in blocks if _is_whole(program := textwrap.dedent(one))]
+                found += [program for block in blocks if _is_whole(program := textwrap.dedent(block))]
     return list(dict.fromkeys(found))
 
 

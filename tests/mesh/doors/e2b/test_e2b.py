@@ -257,7 +257,7 @@ async def test_a_command_that_begins_with_setsid_has_its_output_and_exit_code(wo
     message = envelope({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", script]}})
     async with world.http.post(f"{world.url}/process.Process/Start", headers=made | STREAM, data=message) as response:
         events = [one["event"] for one in envelopes(await response.read())[:-1]]
-    written = b"".join(base64.b64decode(one["data"]["stdout"]) for one in events if "data" in one)
+    written = b"".join(base64.b64decode(event["data"]["stdout"]) for event in events if "data" in event)
     assert (written, events[-1]["end"]["exitCode"]) == (b"of a session\n", 3)
 
 
@@ -359,7 +359,7 @@ async def test_variables_of_one_execution_are_undone_in_each_language(world: Wor
         assert texts[1] == "it's /else\n", language
         assert (texts[0], "it's" in texts[0]) == (texts[2], False)
     status, contexts = await world.send("GET", "/contexts", made)
-    assert [one["language"] for one in contexts] == ["python", "javascript", "typescript", "bash"]
+    assert [context["language"] for context in contexts] == ["python", "javascript", "typescript", "bash"]
     refused = {"code": "1", "language": "bash", "env_vars": {"no-name": "x"}}
     assert (status, (await world.send("POST", "/execute", made, json=refused))[0]) == (200, 400)
 

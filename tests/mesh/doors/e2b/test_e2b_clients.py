@@ -131,11 +131,11 @@ async def shows(world: World, user: str, program: tuple[str, ...], line: str, **
 async def test_the_snippets_of_the_packages_own_pages_print_what_they_say(
     world: World, library: Path, packages: Path
 ) -> None:
-    python = [one for page in python_pages(library) for one in snippets(page)]
+    python = [snippet for page in python_pages(library) for snippet in snippets(page)]
     for number, (program, line) in enumerate(python):
         await shows(world, f"python {number}", (sys.executable, "-c", program), line, PYTHONPATH=str(library))
     modules = packages / "node_modules"
-    node = [one for name in ("e2b", "@e2b/code-interpreter") for one in snippets(modules / name / "README.md")]
+    node = [snippet for name in ("e2b", "@e2b/code-interpreter") for snippet in snippets(modules / name / "README.md")]
     for number, (program, line) in enumerate(node):
         file = packages / f"snippet{number}.mjs"
         file.write_text(program)

@@ -52,7 +52,7 @@ class Sandbox:
         ) as response:
             events = [one["event"] for one in envelopes(await response.read()) if "event" in one]
         assert "end" in events[-1], events
-        written = [data for one in events for data in one.get("data", {}).values()]
+        written = [data for event in events for data in event.get("data", {}).values()]
         return b"".join(map(base64.b64decode, written)).decode()
 
     async def watch(self, path: str, **options: bool) -> str:
@@ -62,7 +62,7 @@ class Sandbox:
     async def changes(self, watcher: str) -> list[tuple[str, str]]:
         """Return what a watcher has seen since the last time: names, and kinds in lower case."""
         events = (await self.files("GetWatcherEvents", watcherId=watcher))["events"]
-        return [(one["name"], one["type"].removeprefix("EVENT_TYPE_").lower()) for one in events]
+        return [(event["name"], event["type"].removeprefix("EVENT_TYPE_").lower()) for event in events]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -113,7 +113,7 @@ async def test_many_writes_at_the_same_time_are_each_reported_once(box: Sandbox)
     await asyncio.gather(*(box.write(f"many/{name}") for name in names))
     for watcher in watchers:
         assert sorted(await box.changes(watcher)) == sorted(
-            (one, kind) for one in names for kind in ("create", "write")
+            (name, kind) for name in names for kind in ("create", "write")
         )
 
 
@@ -128,7 +128,7 @@ async def test_links_have_the_path_that_they_lead_to(box: Sandbox) -> None:
     for name, (target, type_) in expected.items():
         entry = (await box.files("Stat", path=name))["entry"]
         assert (entry["symlinkTarget"], entry["type"], entry["isSymlink"]) == (target, type_, True), name
-    listed = {one["name"]: one for one in (await box.files("ListDir", path="."))["entries"] if one["isSymlink"]}
+    listed = {entry["name"]: entry for entry in (await box.files("ListDir", path="."))["entries"] if entry["isSymlink"]}
     assert {name: one["symlinkTarget"] for name, one in listed.items()} == {
         name: target for name, (target, _) in expected.items() if "/" not in name
     }
@@ -142,7 +142,7 @@ async def test_attributes_that_programs_set_inside_are_metadata(box: Sandbox) ->
         await box.run(f'touch {path}; python3 -c "{program.format(path)}"')
     assert (await box.files("Stat", path="marked"))["entry"]["metadata"] == {"author": "ada", "by": "a program"}
     assert (await box.files("Stat", path="/tmp/plain"))["entry"]["metadata"] == {"by": "a program"}
-    listed = {one["name"]: one.get("metadata") for one in (await box.files("ListDir", path="."))["entries"]}
+    listed = {entry["name"]: entry.get("metadata") for entry in (await box.files("ListDir", path="."))["entries"]}
     assert (listed["plain"], listed["marked"]) == ({"by": "a program"}, {"author": "ada", "by": "a program"})
     for path in ("marked", "/tmp/plain"):
         await box.write(path)
@@ -194,4 +194,4 @@ async def test_a_pause_of_files_alone_is_another_boot(world: World) -> None:
         boots.append((await box.run("cat /proc/sys/kernel/random/boot_id")).strip())
     assert boots[0] == boots[1]
     assert len({*boots}) == 3, boots
-    assert all(len(one) == 36 for one in boots)
+    assert all(len(boot) == 36 for boot in boots)

@@ -76,7 +76,9 @@ async def tenants(world: World) -> Tenants:
     made, evil = await world.create(ada, metadata={"a": "of-ada"}, timeout=900), await world.create(eve, timeout=900)
     place = f"/sandboxes/{made['sandboxID']}"
     snapshot = (await world.send("POST", f"{place}/snapshots", key, json={"name": "of-ada"}))[1]
-    (template,) = [one for one in (await world.send("GET", "/templates", key))[1] if "of-ada" in one["aliases"]]
+    (template,) = [
+        template for template in (await world.send("GET", "/templates", key))[1] if "of-ada" in template["aliases"]
+    ]
     ids = template["templateID"], template["buildID"], snapshot["snapshotID"]
     return Tenants(ada, eve, made, evil, *ids)
 
@@ -127,7 +129,7 @@ async def test_no_route_shows_or_changes_what_is_another_users(world: World, ten
             assert status in allowed_statuses or (open_to_eve and status < 300), (method, path, status, found)
             if status < 300:
                 shown = json.dumps(found)
-                assert not [one for one in tenants.secrets[:-1] if one in shown], (method, path)
+                assert not [secret for secret in tenants.secrets[:-1] if secret in shown], (method, path)
     own = {"X-API-KEY": tenants.ada}
     status, found = await world.send("GET", f"/sandboxes/{tenants.made['sandboxID']}", own)
     assert (status, found["state"], found["metadata"]) == (200, "running", {"a": "of-ada"})
@@ -241,7 +243,7 @@ async def test_no_request_to_the_control_plane_is_an_error_of_the_server(
     world: World, tenants: Tenants, tmp_path: Path
 ) -> None:
     chance = random.Random(11)  # noqa: S311 - the same each time
-    routes = [one for one in all_routes(tmp_path) if one[0] != "DELETE"]
+    routes = [route for route in all_routes(tmp_path) if route[0] != "DELETE"]
     key = {"X-API-KEY": await world.key("fuzzer")}
     own = (await world.create(key["X-API-KEY"]))["sandboxID"]
     for number in range(300):

@@ -75,7 +75,7 @@ async def said(world: World, made: dict[str, Any], command: str, user: str = "")
     message = {"process": {"cmd": "/bin/bash", "args": ["-l", "-c", command]}, "stdin": False}
     async with world.http.post(f"{world.url}/process.Process/Start", headers=headers, data=envelope(message)) as found:
         events = [one.get("event", {}) for one in envelopes(await found.read())]
-    pieces = [value for one in events for value in one.get("data", {}).values()]
+    pieces = [value for event in events for value in event.get("data", {}).values()]
     return b"".join(base64.b64decode(piece) for piece in pieces).decode()
 
 

@@ -39,7 +39,7 @@ async def shown(world: World, headers: dict[str, str], code: str, **values: str)
     status, lines = await world.send("POST", "/execute", headers, json={"code": code, **values})
     assert status == 200, lines
     found = [json.loads(line) for line in lines.splitlines()]
-    return [one for one in found if one["type"] in ("result", "stdout", "stderr", "error")]
+    return [line for line in found if line["type"] in ("result", "stdout", "stderr", "error")]
 
 
 HOME = "/home/user"

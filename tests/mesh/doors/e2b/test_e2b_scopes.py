@@ -151,7 +151,7 @@ async def test_urls_of_ports_are_not_listed_for_who_only_looks(world: World) -> 
                 assert (listed.exposure_id, listed.port, listed.url) == (exposed.exposure_id, 8000, "")
                 with pytest.raises(PermissionDenied):
                     await looking.ports.expose(box.sandbox_id, 8000)
-        assert [one.url for one in await mesh.ports.list(box.sandbox_id)] == [exposed.url]
+        assert [port.url for port in await mesh.ports.list(box.sandbox_id)] == [exposed.url]
 
 
 async def test_a_tab_in_a_location_passes_a_port_without_an_internal_error(world: World) -> None:

@@ -68,7 +68,7 @@ async def finish(world: World, user: dict[str, str], template_id: str, build_id:
 async def in_use(world: World) -> int:
     """Return how many sandboxes are in use."""
     async with MeshAsync(world.mesh.addresses[0]) as client:
-        return sum(one.in_use for one in await client.sandboxes.list())
+        return sum(sandbox.in_use for sandbox in await client.sandboxes.list())
 
 
 def run(command: str) -> dict[str, Any]:

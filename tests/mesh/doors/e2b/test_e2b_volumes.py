@@ -28,7 +28,7 @@ async def ada(world: World) -> str:
 async def test_volumes_are_each_users_own(world: World, ada: str) -> None:
     key, eve = {"X-API-KEY": ada}, {"X-API-KEY": await world.key("eve of volumes")}
     volumes = [(await world.send("POST", "/volumes", one, json={"name": "shared-name"}))[1] for one in (key, eve)]
-    tokens = [{"Authorization": f"Bearer {one['token']}"} for one in volumes]
+    tokens = [{"Authorization": f"Bearer {volume['token']}"} for volume in volumes]
     place = "/volumecontent/shared-name"
     status, _ = await world.send("PUT", f"{place}/file?path=/a/b", tokens[0], data=b"of ada")
     assert status == 201

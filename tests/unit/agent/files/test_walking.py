@@ -279,7 +279,7 @@ def test_headers_written_here_say_what_those_of_tarfile_say(kind: bytes, path: s
         assert (made is None) == (len(written) > 512)
     if made is not None:
         first, *others = [read_member(cls, data) for cls in (tarfile.TarInfo, Member) for data in (made, written)]
-        assert all(one == first for one in others)
+        assert all(other == first for other in others)
 
 
 @pytest.mark.parametrize("time", [7 * SECOND, 7 * SECOND + 5])

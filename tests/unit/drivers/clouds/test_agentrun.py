@@ -168,9 +168,9 @@ async def test_more_runtimes_than_a_page_has_are_found(runs: StandIn, run_settin
     names = [f"x-{number:03}" for number in range(60)]
     for name in names:
         await api.create_runtime({**shut, "agentRuntimeName": name, "description": "", "cpu": 1.0, "memory": 1024})
-    assert sorted(one["agentRuntimeName"] for one in await api.runtimes(prefix="x-")) == names
+    assert sorted(runtime["agentRuntimeName"] for runtime in await api.runtimes(prefix="x-")) == names
     # A filter of the service that finds parts of names is of no harm.
-    assert [one["agentRuntimeName"] for one in await api.runtimes("x-00")] == []
+    assert [runtime["agentRuntimeName"] for runtime in await api.runtimes("x-00")] == []
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,10 @@ async def test_a_function_is_shared_and_shut_and_has_no_keys(cloud: StandIn, set
         assert "vpcConfig" not in body
         assert "role" not in body
         assert "environmentVariables" not in body
-        sessions = [one.body for one in function.sessions.values()]
-        assert {(one["allowInternetAccess"], one["disableSessionIdReuse"]) for one in sessions} == {(False, True)}
+        sessions = [session.body for session in function.sessions.values()]
+        assert {(session["allowInternetAccess"], session["disableSessionIdReuse"]) for session in sessions} == {
+            (False, True)
+        }
         seen = (await run(made, "env; cat /proc/*/environ /proc/*/cmdline")).stdout
         assert not [text for pair in KEYS.items() for text in pair if text in seen]
         assert cloud.session_of("one").body["sessionId"] not in seen

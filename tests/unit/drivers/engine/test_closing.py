@@ -74,7 +74,7 @@ def _sockets() -> set[str]:
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             found.add(str(entry.readlink()))
-    return {one for one in found if one.startswith("socket:")}
+    return {target for target in found if target.startswith("socket:")}
 
 
 async def test_what_was_let_go_over_tls_is_closed_when_the_driver_ends() -> None:

@@ -69,7 +69,9 @@ def test_the_image_has_each_library_that_sandboxes_of_the_bubblewrap_driver_have
 
 
 def test_all_that_the_agents_code_imports_is_in_the_image() -> None:
-    required = {canonicalize_name(Requirement(one).name) for one in load_templates()["base"].python.requirements}
+    required = {
+        canonicalize_name(Requirement(requirement).name) for requirement in load_templates()["base"].python.requirements
+    }
     # IPython is made of it.
     user_code = required | {"traitlets"}
     elsewhere = {USERLAND / name for name in OF_TEMPLATES}
@@ -83,8 +85,8 @@ def test_all_that_the_agents_code_imports_is_in_the_image() -> None:
 @pytest.mark.parametrize("name", OF_TEMPLATES)
 def test_all_that_a_templates_own_program_imports_is_in_its_environment(name: str) -> None:
     requirements = load_templates()[name].python.requirements
-    required: set[str] = {canonicalize_name(Requirement(one).name) for one in requirements}
-    imported = {one for path in _agent_files() if USERLAND / name in path.parents for one in _imported(path)}
+    required: set[str] = {canonicalize_name(Requirement(requirement).name) for requirement in requirements}
+    imported = {module for path in _agent_files() if USERLAND / name in path.parents for module in _imported(path)}
     imported -= OWN.keys() | set(sys.stdlib_module_names)
     assert OF_TEMPLATES[name] <= imported
     assert _without(imported, required) == set()
@@ -95,7 +97,7 @@ def test_what_the_image_pins_is_what_this_release_may_be_installed_with() -> Non
     extras: dict[str, list[str]] = project["optional-dependencies"]
     wanted = [Requirement(line) for line in [*project["dependencies"], *extras["server"], *extras["mcp"]]]
     pins = {**_pins("agent.txt"), **_pins("mcp.txt")}
-    common = [one for one in wanted if canonicalize_name(one.name) in pins]
+    common = [requirement for requirement in wanted if canonicalize_name(requirement.name) in pins]
     assert {"protobuf", "pydantic", "uvloop", "mcp"} <= {one.name for one in common}
     refused = [str(one) for one in common if not one.specifier.contains(pins[canonicalize_name(one.name)])]
     assert refused == []

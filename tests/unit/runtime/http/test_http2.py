@@ -132,8 +132,8 @@ async def test_requests_and_responses_are_whole_with_and_without_a_length(tmp_pa
 async def test_many_requests_share_a_connection(tmp_path: Path) -> None:
     async with serving(tmp_path) as served, client(served) as http:
         answers = await asyncio.gather(*(http.post("/echo", content=str(number)) for number in range(3 * STREAMS)))
-        assert [one.text for one in answers] == [str(number) for number in range(3 * STREAMS)]
-        assert {one.http_version for one in answers} == {"HTTP/2"}
+        assert [answer.text for answer in answers] == [str(number) for number in range(3 * STREAMS)]
+        assert {answer.http_version for answer in answers} == {"HTTP/2"}
 
 
 async def test_a_client_of_http_1_is_served_as_ever(tmp_path: Path) -> None:

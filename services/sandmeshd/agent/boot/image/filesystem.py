@@ -54,7 +54,7 @@ def _enter_root(root: dict[str, Any], images: list[list[int]], sources: list[tup
     for name in ("empty", "none"):
         os.mkdir(name)  # noqa: PTH102 - pathlib is a slow import, here and below
     lower, *others = [_lower(f"{number}-", layers) for number, layers in enumerate(images)]
-    places = [_processes(), devices([one for one in sources if one[1].startswith("/dev/")], root["scratch"])]
+    places = [_processes(), devices([source for source in sources if source[1].startswith("/dev/")], root["scratch"])]
     places += [(_memory(mode, root["scratch"]), target) for target, mode in root["memory"]]
     places += _disk(root, {target: mount for mount, target in sources if not target.startswith("/dev/")})
     for number, other in enumerate(others):

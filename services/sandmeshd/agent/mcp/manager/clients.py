@@ -72,7 +72,7 @@ class McpClients:
         """Pass on a request of a server, its method and params; `reply` is called once, perhaps before this returns."""
         method, params = message
         capability = _NEEDED.get(method, "")
-        client = next((one for one in reversed(self._clients) if capability in one.capabilities), None)
+        client = next((client for client in reversed(self._clients) if capability in client.capabilities), None)
         if client is None:
             reply(refusal(METHOD_NOT_FOUND, f"no MCP client of this sandbox offers {capability or method}"))
             return

@@ -105,7 +105,7 @@ def prepare_profile(profile: Path) -> None:
 def keep_cookies(profile: Path, cookies: list[dict[str, Any]]) -> None:
     """Keep the cookies of the session, which Chromium forgets when it ends: a login is often one."""
     path = profile / _COOKIES
-    path.write_text(json.dumps([one for one in cookies if one.get("expires", -1) < 0]))
+    path.write_text(json.dumps([cookie for cookie in cookies if cookie.get("expires", -1) < 0]))
     path.chmod(0o600)
 
 

@@ -117,7 +117,7 @@ class BrowserSession:
         if context is not None and keep_cookies:
             with suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
-                    chromium.keep_cookies(self.profile, [dict(one) for one in await context.cookies()])
+                    chromium.keep_cookies(self.profile, [dict(cookie) for cookie in await context.cookies()])
         self._forget()
         if context is not None:
             with suppress(Error, TimeoutError):

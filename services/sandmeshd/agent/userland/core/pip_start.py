@@ -30,7 +30,7 @@ def watch(layer: str, packages: str) -> None:
 
     def noting(*args: object, **keywords: object) -> logging.LogRecord:
         record = make(*args, **keywords)
-        if _FULL in str(record.msg) or any(_FULL in str(one) for one in record.args or ()):
+        if _FULL in str(record.msg) or any(_FULL in str(argument) for argument in record.args or ()):
             failures.append(record.getMessage())
         return record
 

@@ -61,7 +61,8 @@ def system_call(number: int, *arguments: Any) -> int:
     """Make a system call that the C library has no function for, and return its result."""
     return int(
         _libc.syscall(
-            ctypes.c_long(number), *(ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
+            ctypes.c_long(number),
+            *(ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments),
         )
     )
 

@@ -120,8 +120,8 @@ class AppWorldEnvironment(Environment):
             "completed": bool(self._world.task_completed()),
             "success": bool(tests.success),
             "accuracy": tests.pass_count / tests.num_tests if tests.num_tests else 0.0,
-            "passes": [one["requirement"] for one in tests.passes],
-            "failures": [one["requirement"] for one in tests.failures],
+            "passes": [passed["requirement"] for passed in tests.passes],
+            "failures": [failure["requirement"] for failure in tests.failures],
         }
 
 

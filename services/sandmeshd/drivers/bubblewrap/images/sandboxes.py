@@ -118,7 +118,7 @@ class ImageSandboxes:
         """Start a sandbox and return when its agent listens: see `StartMode`."""
         data = tuple(pair for pair in plan.mounts.data if pair[1] not in USER_PLACES)
         own = replace(plan, mounts=replace(plan.mounts, data=data))
-        whole = {one.name: getattr(own, one.name) for one in fields(own)}
+        whole = {field.name: getattr(own, field.name) for field in fields(own)}
         return await self._modes.start(ImagePlan(**whole, root=root))
 
     def release(self, folder: Folder) -> None:

@@ -201,11 +201,13 @@ class Zygotes:
 
     def is_of_another(self, key: ZygoteKey) -> bool:
         """Return whether a zygote of such sandboxes runs that is another owner's."""
-        return any(replace(one, owner=key.owner) == key != one for one in self._starting if self._has(one))
+        return any(replace(begun, owner=key.owner) == key != begun for begun in self._starting if self._has(begun))
 
     def expects_owners(self, key: ZygoteKey) -> bool:
         """Return whether several owners have zygotes of such sandboxes, and another may have one."""
-        owners = [one for one in self._starting if one.owner != UNCLAIMED and replace(one, owner=key.owner) == key]
+        owners = [
+            begun for begun in self._starting if begun.owner != UNCLAIMED and replace(begun, owner=key.owner) == key
+        ]
         return len(owners) > 1 and self._owned() < self._settings.zygotes
 
     def current(self, key: ZygoteKey) -> RunningZygote | None:

@@ -170,7 +170,7 @@ class Functions:
         async with self._locks.held(name):
             if self._users[name] or (name in self._current() and not whatever):
                 return
-            if any(one.get("sessionStatus") != "Expired" for one in await self._service.list_sessions(name)):
+            if any(session.get("sessionStatus") != "Expired" for session in await self._service.list_sessions(name)):
                 return
             self._urls.pop(name, None)
             await self._service.delete_trigger(name, TRIGGER)

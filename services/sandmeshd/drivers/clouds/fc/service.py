@@ -82,7 +82,7 @@ class FunctionComputeApi:
             "list_sessions", (function,), lambda: MODELS.ListSessionsRequest(limit=PAGE, session_id=wanted)
         )
         try:
-            return [one async for page in pages for one in page.get("sessions") or ()]
+            return [session async for page in pages for session in page.get("sessions") or ()]
         except Refusal as refusal:
             if refusal.status == NOT_FOUND:
                 return []

@@ -116,7 +116,7 @@ async def a_snapshot_that_nobody_waits_for_leaves_nothing(subject: Subject) -> N
                 await asyncio.wait([task])
                 expect_equal((await run(sandbox, _MOVES)).exit_code, 0, "waiting until the loop goes on")
                 async with _snapshot(driver, sandbox) as taken:
-                    there = {one.snapshot_id for one in (await driver.list_snapshots(listing)).snapshots}
+                    there = {snapshot.snapshot_id for snapshot in (await driver.list_snapshots(listing)).snapshots}
                     expect(taken.snapshot_id in there and taken.size_bytes > 10_000_000, f"the next one is {taken}")
                 await driver.delete_snapshot(pb.DeleteSnapshotRequest(snapshot_id=name))
                 left = [path for path in subject.leftovers() if "snapshots" in path]

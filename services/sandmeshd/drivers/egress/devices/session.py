@@ -98,7 +98,7 @@ class DeviceSession:
         if request in _PLAIN:
             return request
         selectors = ("host:", "host-any:", "host-usb:", "host-local:", self._own)
-        prefix = next((one for one in selectors if request.startswith(one)), "")
+        prefix = next((selector for selector in selectors if request.startswith(selector)), "")
         what = request.removeprefix(prefix)
         if prefix and what in _OF_DEVICE:
             return f"{self._own}{what}"

@@ -62,7 +62,7 @@ class SecretTable:
 
     def values_for(self, target: EgressTarget) -> list[bytes]:
         """Return the values that a target gets."""
-        return [one.value for one in self._secrets.values() if one.value is not None and one.is_for(target)]
+        return [secret.value for secret in self._secrets.values() if secret.value is not None and secret.is_for(target)]
 
     def filled(self, target: EgressTarget, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         """Return headers of a request over TLS with values in place of placeholders.

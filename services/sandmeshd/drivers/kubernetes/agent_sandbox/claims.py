@@ -41,8 +41,10 @@ def as_pod(found: Mapping[str, Any]) -> Mapping[str, Any]:
     sandbox: Mapping[str, Any] = status.get("sandbox") or {}
     addresses: Sequence[str] = sandbox.get("podIPs") or ()
     meant: dict[str, Any] = {"podName": str(sandbox.get("name") or "")}
-    ready = next((one for one in conditions if one.get("type") == "Ready"), None)
-    finished = any(one.get("type") == "Finished" and one.get("status") == "True" for one in conditions)
+    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), None)
+    finished = any(
+        condition.get("type") == "Finished" and condition.get("status") == "True" for condition in conditions
+    )
     reason, message = ((ready or {}).get(name) or "" for name in ("reason", "message"))
     if finished or reason in FINAL | MISTAKES:
         meant |= {"phase": "Failed", "reason": reason or "Finished", "message": message}

@@ -51,7 +51,10 @@ def _place(host: str, inside: str) -> str:
 
 def taken_by(place: PurePosixPath) -> str | None:
     """Return the directory of every sandbox that a place is in or above of; None where nothing is there."""
-    return next((one for one in _OURS if place.is_relative_to(one) or PurePosixPath(one).is_relative_to(place)), None)
+    return next(
+        (folder for folder in _OURS if place.is_relative_to(folder) or PurePosixPath(folder).is_relative_to(place)),
+        None,
+    )
 
 
 def refused(host: str, why: str) -> InvalidArgument:

@@ -82,7 +82,7 @@ def image_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]
     found = template_mounts(template, paths)
     own = next((real for real, place in found if place == USER_PROGRAMS), None)
     folders = () if own is None else (own, own.with_name("image"))
-    return [*found, *((one, f"/usr/local/bin/{one.name}") for folder in folders for one in sorted(folder.iterdir()))]
+    return [*found, *((path, f"/usr/local/bin/{path.name}") for folder in folders for path in sorted(folder.iterdir()))]
 
 
 def _user_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]:

@@ -42,7 +42,9 @@ def check_volumes(volumes: Mapping[str, str]) -> None:
             raise InvalidArgument(f"the name of a volume {rule}, not {name!r}", {"field": "volumes"})
         _check_place(place)
     for place in volumes:
-        above = next((one for one in volumes if one != place and PurePosixPath(place).is_relative_to(one)), None)
+        above = next(
+            (volume for volume in volumes if volume != place and PurePosixPath(place).is_relative_to(volume)), None
+        )
         if above is not None:
             raise InvalidArgument(f"the volume at {place} would be in that at {above}", {"field": "volumes"})
 

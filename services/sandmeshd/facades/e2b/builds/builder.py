@@ -156,8 +156,8 @@ class Builder:
         Raises:
             ApiError: There is none.
         """
-        own = (one for one in self._pending.values() if one.key == _digest(key) and one.status == "waiting")
-        found = [one for one in own if one.template.template_id == template_id]
+        own = (build for build in self._pending.values() if build.key == _digest(key) and build.status == "waiting")
+        found = [build for build in own if build.template.template_id == template_id]
         if not found:
             raise ApiError(404, f"template '{template_id}' has no build that waits for files")
         return found[-1]
@@ -257,8 +257,8 @@ class Builder:
 
     async def _forget_oldest(self, owner: str) -> None:
         """Make room by the oldest of an owner's builds that have ended."""
-        own = [one for one in self._pending.values() if one.wanted.owner == owner]
-        oldest = next((one for one in own if one.status not in ("waiting", "building")), None)
+        own = [build for build in self._pending.values() if build.wanted.owner == owner]
+        oldest = next((build for build in own if build.status not in ("waiting", "building")), None)
         if oldest is None:
             raise ApiError(429, f"{len(own)} builds are under way: wait for one to end", retry_after=10.0)
         await self._forget(oldest.build_id)

@@ -117,7 +117,9 @@ class Catalog:
 
     def template(self, name: str, snapshots: Owned) -> CatalogTemplate | None:
         """Return a caller's template by its id or name, without a tag."""
-        return next((one for one in self.owned(snapshots) if name in (one.template_id, one.name)), None)
+        return next(
+            (template for template in self.owned(snapshots) if name in (template.template_id, template.name)), None
+        )
 
     def build(self, name: str, snapshots: Owned) -> CatalogBuild | None:
         """Return a caller's build by the id or name of its template, with a tag behind a colon or without."""
@@ -132,7 +134,7 @@ class Catalog:
             ApiError: The template has no build of that tag.
         """
         bare = name.partition(":")[0]
-        named = any(bare in (one.template_id, one.name) for one in self._templates.values())
+        named = any(bare in (template.template_id, template.name) for template in self._templates.values())
         if not named and not name.startswith("snap_"):
             return Origin(mesh_template(name))
         snapshots = await own_snapshots(mesh)
@@ -166,13 +168,13 @@ class Catalog:
 
     def names_of(self, snapshot_id: str) -> list[str]:
         """Return the names of a snapshot, each with its tag."""
-        builds = ((one, build) for one in self._templates.values() for build in one.builds.values())
+        builds = ((template, build) for template in self._templates.values() for build in template.builds.values())
         found = ((one, build.build_id) for one, build in builds if build.snapshot_id == snapshot_id)
         return [f"{one.name}:{tag}" for one, build_id in found for tag in one.tags_of(build_id)]
 
     def of_templates(self) -> set[str]:
         """Return the snapshots that are builds of templates."""
-        builds = (build for one in self._templates.values() for build in one.builds.values())
+        builds = (build for template in self._templates.values() for build in template.builds.values())
         return {build.snapshot_id for build in builds if build.of_template}
 
     async def save(self) -> None:
@@ -182,7 +184,7 @@ class Catalog:
 
 async def own_snapshots(mesh: MeshAsync) -> Owned:
     """Return the templates of the caller's snapshots, by id."""
-    return {one.snapshot_id: one.sandbox_type for one in (await mesh.snapshots.list()).snapshots}
+    return {snapshot.snapshot_id: snapshot.sandbox_type for snapshot in (await mesh.snapshots.list()).snapshots}
 
 
 def read_name(text: str) -> tuple[str, str]:

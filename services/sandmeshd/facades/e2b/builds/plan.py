@@ -117,11 +117,11 @@ def _read_step(number: int, step: object) -> PlanStep:
     arguments: object = found.get("args") or []
     least, most = _ARGUMENTS[kind]
     values = cast("list[object]", arguments) if isinstance(arguments, list) else []
-    if not least <= len(values) <= most or not all(isinstance(one, str) and "\0" not in one for one in values):
+    if not least <= len(values) <= most or not all(isinstance(value, str) and "\0" not in value for value in values):
         raise ApiError(400, f"step {number}: {kind} has a list of {least} to {most} strings as args")
     if kind == "ENV" and len(values) % 2:
         raise ApiError(400, f"step {number}: ENV has names and values in turns")
     files_hash = text(found, "filesHash")
     if kind == "COPY" and HASH.fullmatch(files_hash) is None:
         raise ApiError(400, f"step {number}: COPY has a filesHash of hexadecimal digits")
-    return PlanStep(kind, tuple(str(one) for one in values), files_hash)
+    return PlanStep(kind, tuple(str(value) for value in values), files_hash)

@@ -95,7 +95,7 @@ class TemplateRoutes:
             own = self._builder.base_image if plan.base == "base" and origin.build is None else ""
             if own:
                 plan = replace(plan, image=own, pulls=True)
-            elif origin.template not in {one.name for one in await mesh.templates.list()}:
+            elif origin.template not in {template.name for template in await mesh.templates.list()}:
                 if not plan.image:
                     raise no_such_base(plan)
                 plan, origin = replace(plan, pulls=True), Origin(mesh_template("base"))
@@ -127,7 +127,7 @@ class TemplateRoutes:
         check_query(request, TEMPLATE)
         bounds = _bounds(request)
         template, snapshots = await self._own(request)
-        builds = [_build_view(one, template) for one in template.builds.values() if one.snapshot_id in snapshots]
+        builds = [_build_view(build, template) for build in template.builds.values() if build.snapshot_id in snapshots]
         page, following = _page(builds, *bounds)
         return web.json_response({**_view(template, snapshots), "builds": page}, headers=following)
 
@@ -214,8 +214,8 @@ class TemplateRoutes:
         template = self._catalog.template(bare, snapshots)
         if template is None:
             return set()
-        builds = list(template.builds.values()) if not tag else [one for one in [template.tagged(tag)] if one]
-        return {one.snapshot_id for one in builds if one.snapshot_id in snapshots}
+        builds = list(template.builds.values()) if not tag else [build for build in [template.tagged(tag)] if build]
+        return {build.snapshot_id for build in builds if build.snapshot_id in snapshots}
 
 
 def _bounds(request: web.Request) -> tuple[int, int]:
@@ -242,7 +242,7 @@ def _tags(found: dict[str, Any]) -> list[str]:
 
 
 def _view(template: CatalogTemplate, snapshots: Owned) -> dict[str, Any]:
-    builds = [one for one in template.builds.values() if one.snapshot_id in snapshots]
+    builds = [build for build in template.builds.values() if build.snapshot_id in snapshots]
     newest = max(builds, key=lambda one: one.created)
     return {
         "templateID": template.template_id,
@@ -252,7 +252,7 @@ def _view(template: CatalogTemplate, snapshots: Owned) -> dict[str, Any]:
         "public": False,
         "cpuCount": max(1, round(newest.cpus or 1)),
         "memoryMB": (newest.memory or 0) >> 20,
-        "createdAt": _moment(min(one.created for one in builds)),
+        "createdAt": _moment(min(build.created for build in builds)),
         "updatedAt": _moment(newest.created),
         "buildCount": len(builds),
         "buildStatus": "ready",

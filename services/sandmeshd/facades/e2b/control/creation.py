@@ -100,7 +100,7 @@ def read_network(network: dict[str, Any], *, internet: bool) -> NetworkInput | N
     if denied:
         raise ApiError(400, "network.denyOut: grants name what is allowed; deny 0.0.0.0/0 and list hosts in allowOut")
     # Without a denial everything public is allowed, and what is listed is among it.
-    return ["public", *(one for one in allowed if one not in _ALL)] if allowed else None
+    return ["public", *(host for host in allowed if host not in _ALL)] if allowed else None
 
 
 def _is_secure(request: web.Request, found: dict[str, Any]) -> bool:
@@ -145,6 +145,6 @@ def _hosts(network: dict[str, Any], name: str) -> list[str]:
     if not isinstance(value, list):
         raise ApiError(400, f"network.{name} is a list of hosts")
     hosts = cast("list[object]", value)
-    if not all(isinstance(one, str) for one in hosts):
+    if not all(isinstance(host, str) for host in hosts):
         raise ApiError(400, f"network.{name} is a list of hosts")
-    return [str(one) for one in hosts]
+    return [str(host) for host in hosts]

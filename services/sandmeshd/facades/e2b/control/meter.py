@@ -52,7 +52,7 @@ class SandboxMeter:
             series.samples.append(await self.measure(info, key))
             if self._sampling is None or self._sampling.done():
                 self._sampling = asyncio.create_task(self._sample())
-        return [one for one in series.samples if start <= one["timestampUnix"] <= end]
+        return [sample for sample in series.samples if start <= sample["timestampUnix"] <= end]
 
     async def measure(self, info: SandboxInfo, key: str) -> Sample:
         """Return what a sandbox uses now.

@@ -37,7 +37,7 @@ class ListFilters:
         marked = [(info, marks) for info in infos if (marks := read_marks(info.labels)) is not None and info.in_use]
         found = [(info, marks) for info, marks in marked if self._matches(info, marks)]
         found.sort(key=lambda one: _place(one[0]), reverse=not self.oldest_first)
-        rest = [one for one in found if self._follows(_place(one[0]))] if self.after else found
+        rest = [item for item in found if self._follows(_place(item[0]))] if self.after else found
         page = rest[: self.limit]
         return page, _place(page[-1][0]) if len(rest) > len(page) else ""
 

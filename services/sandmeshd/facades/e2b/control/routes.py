@@ -163,7 +163,7 @@ class MetricsRoutes:
         if not 1 <= len(names) <= _MOST_AT_ONCE:
             raise ApiError(400, f"sandbox_ids: name 1 to {_MOST_AT_ONCE} sandboxes, with commas between them")
         async with self._clients.client(key) as mesh:
-            infos = {public_id(one.sandbox_id): one for one in await mesh.sandboxes.list()}
+            infos = {public_id(sandbox.sandbox_id): sandbox for sandbox in await mesh.sandboxes.list()}
         found = [(name, infos[name]) for name in dict.fromkeys(names) if name in infos]
         running = [(name, info) for name, info in found if info.state == "READY" and read_marks(info.labels)]
         samples = await asyncio.gather(*(self._meter.measure(info, key) for _, info in running))

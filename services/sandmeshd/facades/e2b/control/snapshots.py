@@ -64,8 +64,8 @@ class SnapshotRoutes:
         async with self._clients.client(api_key(request)) as mesh:
             listed = await mesh.snapshots.list()
         wanted, name = request.query.get("sandboxID"), request.query.get("name", "")
-        saved = [one for one in listed.snapshots if one.snapshot_id not in self._catalog.of_templates()]
-        of_sandbox = [one for one in saved if wanted in (None, public_id(one.sandbox_id))]
+        saved = [snapshot for snapshot in listed.snapshots if snapshot.snapshot_id not in self._catalog.of_templates()]
+        of_sandbox = [snapshot for snapshot in saved if wanted in (None, public_id(snapshot.sandbox_id))]
         named = [(one.snapshot_id, self._catalog.names_of(one.snapshot_id)) for one in of_sandbox]
         found = [{"snapshotID": one, "names": names} for one, names in named if not name or _is_named(names, name)]
         more = first + limit < len(found)

@@ -57,7 +57,7 @@ async def list_directory(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     if info.type != "directory":
         raise ApiError(400, f"path is not a directory: {text(found, 'path')}")
     listed = await disk.entries(guest.box, path, depth)
-    return {"entries": await entries_of(guest.box, {posixpath.join(path, one.path): one for one in listed})}
+    return {"entries": await entries_of(guest.box, {posixpath.join(path, entry.path): entry for entry in listed})}
 
 
 async def remove(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:

@@ -47,8 +47,12 @@ async def attach(guest: Guest, request: web.Request, found: dict[str, Any]) -> w
 async def list_processes(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     """List the processes that run."""
     del found
-    alive = {one.pid for one in await guest.box.processes.list() if one.running}
-    return {"processes": [_described(one) for one in guest.processes.values() if one.pid in alive and not one.ended]}
+    alive = {process.pid for process in await guest.box.processes.list() if process.running}
+    return {
+        "processes": [
+            _described(process) for process in guest.processes.values() if process.pid in alive and not process.ended
+        ]
+    }
 
 
 async def send_input(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +117,9 @@ async def stream_input(guest: Guest, request: web.Request) -> web.StreamResponse
 async def _start(guest: Guest, request: web.Request, found: dict[str, Any]) -> Running:
     process, pty = _object(found, "process"), _object(found, "pty")
     arguments: object = process.get("args") or []
-    if not isinstance(arguments, list) or not all(isinstance(one, str) for one in cast("list[object]", arguments)):
+    if not isinstance(arguments, list) or not all(
+        isinstance(argument, str) for argument in cast("list[object]", arguments)
+    ):
         raise ApiError(400, "process.args is a list of strings")
     config = ProcessConfig(
         cmd=text(process, "cmd"),
@@ -200,7 +206,9 @@ def _selected(guest: Guest, found: dict[str, Any]) -> Running:
     selector = _object(found, "process")
     tag: object = selector.get("tag")
     if tag is not None:
-        running = next((one for one in guest.processes.values() if one.config.tag == tag and not one.ended), None)
+        running = next(
+            (process for process in guest.processes.values() if process.config.tag == tag and not process.ended), None
+        )
         if running is None:
             raise ApiError(404, f"process with tag {tag} not found")
         return running

@@ -64,7 +64,7 @@ class DirectoryChanges:
     async def close(self) -> None:
         """End the watch."""
         self._guest.watched.discard(self)
-        for waiting in [one for all_ in self._expected.values() for one in all_]:
+        for waiting in [event for all_ in self._expected.values() for event in all_]:
             waiting.set()
         with suppress(SandmeshError, OSError):
             await self._stream.aclose()

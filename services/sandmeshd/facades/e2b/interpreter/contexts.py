@@ -60,7 +60,7 @@ async def execution_kernel(guest: Guest, name: str, language: str) -> KernelAsyn
     wanted = language_name(language)
     if name or wanted == PYTHON:
         return await context_kernel(guest, name)
-    if any(one.kernel_id == wanted for one in await guest.box.kernels.list()):
+    if any(kernel.kernel_id == wanted for kernel in await guest.box.kernels.list()):
         return await guest.box.kernels.get(wanted)
     return await _made(guest, wanted, HOME, wanted)
 
@@ -86,7 +86,7 @@ async def _made(guest: Guest, language: str, directory: str, kernel_id: str | No
 
 async def list_all(guest: Guest) -> list[dict[str, Any]]:
     """List the contexts: those that are there from the start, and those that were made."""
-    found = {one.kernel_id: one.language for one in await guest.box.kernels.list()}
+    found = {kernel.kernel_id: kernel.language for kernel in await guest.box.kernels.list()}
     first = {DEFAULT: PYTHON, **({JAVASCRIPT: JAVASCRIPT} if await _has_script(guest) else {})}
     return [_described(guest, name, language) for name, language in {**first, **found}.items()]
 
@@ -102,7 +102,7 @@ async def remove(guest: Guest, name: str) -> None:
     if name == JAVASCRIPT:
         await _has_script(guest)
         guest.script, was_there = False, guest.script
-        if was_there and name not in {one.kernel_id for one in await guest.box.kernels.list()}:
+        if was_there and name not in {kernel.kernel_id for kernel in await guest.box.kernels.list()}:
             return
     await (await context_kernel(guest, name)).delete()
     guest.contexts.pop(name, None)

@@ -113,7 +113,7 @@ class _AsgiRequest:
             "raw_path": request.raw_path.encode(),
             "query_string": request.query_string.encode(),
             "root_path": "",
-            "headers": [one for one in headers if one[0] != b"authorization"],
+            "headers": [header for header in headers if header[0] != b"authorization"],
             "client": None,
             "server": None,
         }

@@ -58,7 +58,7 @@ class NamedServers:
     @property
     def names(self) -> list[str]:
         """The groups of tools that the gateway has."""
-        return [*self.groups, *(one.server for one in self.repositories)]
+        return [*self.groups, *(repository.server for repository in self.repositories)]
 
 
 def read_servers(found: dict[str, Any]) -> NamedServers:
@@ -91,7 +91,7 @@ async def start_servers(box: SandboxAsync, servers: NamedServers) -> None:
     """
     for one in servers.repositories:
         await _prepare(box, one)
-    configured = {one.server: _configuration(one) for one in servers.repositories}
+    configured = {repository.server: _configuration(repository) for repository in servers.repositories}
     if not configured:
         return
     try:

@@ -41,7 +41,7 @@ def mappings(pid: int | str) -> list[Mapping]:
     """Return the mappings of a process below the kernel's own addresses, by their order."""
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - pathlib is a slow import
         found = [_parsed(line) for line in file]
-    return [one for one in found if one.start < _HIGHEST]
+    return [mapping for mapping in found if mapping.start < _HIGHEST]
 
 
 def _parsed(line: str) -> Mapping:

@@ -48,7 +48,9 @@ class MemoryRestore:
         self._facts: dict[str, Any] = json.loads(os.pread(image, size - 8 - place, place))
         self._image = image
         self._files: dict[tuple[str, bool], int] = {}
-        self._lowest: int = 1 + max([2, *(one[0] for one in self._facts["descriptors"]), self._facts["mail"]])
+        self._lowest: int = 1 + max(
+            [2, *(descriptor[0] for descriptor in self._facts["descriptors"]), self._facts["mail"]]
+        )
 
     def run(self, kept: list[int], message: dict[str, Any]) -> NoReturn:
         """Become it, and pass a message on with the numbers of the descriptors that are `kept`.
@@ -111,12 +113,12 @@ class MemoryRestore:
     def _table(self) -> SyscallTable:
         """Map the table where neither this process nor the saved one has anything."""
         own = mappings("self")
-        pieces = sum(2 + len(one["pieces"]) for one in self._facts["mappings"])
+        pieces = sum(2 + len(mapping["pieces"]) for mapping in self._facts["mappings"])
         size = (pieces + 512) * 64 + 3 * PAGE
         # What the kernel has mapped goes behind the table, while it is moved.
         size += -size % PAGE + sum(one.end - one.start for one in own if one.is_kernels)
         taken = [(one.start, one.end) for one in own]
-        taken += [(one["start"], one["end"]) for one in self._facts["mappings"]]
+        taken += [(mapping["start"], mapping["end"]) for mapping in self._facts["mappings"]]
         address = _LOWEST
         for start, end in sorted(taken):
             if start >= address + size:
@@ -130,7 +132,7 @@ class MemoryRestore:
         system_call(memory_image.ARCH_PRCTL, _GET_FS, ctypes.byref(fs))
         calls = _rseq(memory_image.rseq(fs.value), 1)
         area = table.address, table.address + table.size
-        kernels, moves = _kernels(own, [one for one in facts["mappings"] if "name" in one], table)
+        kernels, moves = _kernels(own, [mapping for mapping in facts["mappings"] if "name" in mapping], table)
         calls += [*_cleared([area, *kernels]), *moves]
         for one in facts["mappings"]:
             if "name" not in one:
