@@ -1,4 +1,4 @@
-"""The namespaces of one sandbox, set up by a process that the agents' zygote forked for it.
+"""The namespaces of one sandbox, set up by a process that borrows the memory of the agents' zygote.
 
 That process enters namespaces of the sandbox's own and forks the sandbox's PID 1, which mounts the sandbox's own
 directories, hides those of others, has the template process start user code's first process, and becomes the agent.
@@ -11,8 +11,8 @@ import os
 import signal
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 from sandmeshd.agent.boot import loopback, service
@@ -83,36 +83,67 @@ class SandboxMounts:
     """The zygote's directories that become that uid's."""
 
 
-def start_sandbox(
-    view: ZygoteMounts, mounts: SandboxMounts, descriptors: SandboxDescriptors, spawned: int, template_process: int
-) -> NoReturn:
-    """Start a sandbox from this fresh child of the zygote, which is told by a record on `spawned`."""
-    try:
-        locks = (descriptors.lock, descriptors.lease)
-        kept = (*locks, descriptors.config, descriptors.driver, descriptors.memory, spawned, template_process)
-        settle(descriptors.log, [fd for fd in kept if fd >= 0])
+def start_sandbox(view: ZygoteMounts, mounts: SandboxMounts, descriptors: SandboxDescriptors, template: int) -> int:
+    """Start a sandbox from the zygote, which has `template`, the socket to the template process.
+
+    Returns: the pid of the sandbox's PID 1; 0 if there is none, of which the driver is told.
+    """
+
+    def fork_inside() -> int:
+        # Agents are in a session that none of them leads: terminals that they open do not become theirs.
+        os.setsid()
         user = os.getuid(), os.getgid()
         isolation.become(mounts.uid, mounts.owned)
         isolation.enter_user_namespace(_OTHERS, user)
-        child = syscalls.fork_bare()
-        if child:
-            os.write(spawned, SPAWNED.pack(os.getpid(), child))
-            report(descriptors.driver, {"init": True}, [os.pidfd_open(child)])
-            os._exit(0)
-        os.close(spawned)
-        control = start_user_side(template_process, descriptors.driver, b"%d" % mounts.uid)
+        return syscalls.fork_bare() or _be_first(view, mounts, descriptors, template)
+
+    try:
+        child = syscalls.borrow_memory(fork_inside)
+    except ChildProcessError:
+        os._exit(1)
+    except (OSError, ValueError) as error:
+        _report_failure(descriptors.driver, error)
+        child = 0
+    # It is for the owner of its files in /proc while it enters namespaces; the memory is this process's.
+    syscalls.set_dumpable(False)
+    if child:
+        _report_first(descriptors.driver, child)
+    return child
+
+
+def _report_first(driver: int, pid: int) -> None:
+    # A driver that no longer listens has closed what the sandbox lives by, too.
+    with suppress(OSError):
+        first = os.pidfd_open(pid)
+        try:
+            report(driver, {"init": True}, [first])
+        finally:
+            os.close(first)
+
+
+def _be_first(view: ZygoteMounts, mounts: SandboxMounts, descriptors: SandboxDescriptors, template: int) -> NoReturn:
+    """Be the sandbox's PID 1."""
+    try:
+        locks = (descriptors.lock, descriptors.lease)
+        kept = (*locks, descriptors.config, descriptors.driver, descriptors.memory, template)
+        settle(descriptors.log, [fd for fd in kept if fd >= 0])
+        control = start_user_side(template, descriptors.driver, b"%d" % mounts.uid)
         _mount(view, mounts)
         control.send(FURNISHED)
         _become_agent(descriptors, control)
     except (OSError, ValueError) as error:
-        report(descriptors.driver, {"error": f"the sandbox's namespaces could not be created: {error}", "setup": True})
+        _report_failure(descriptors.driver, error)
     finally:
         os._exit(1)
 
 
+def _report_failure(driver: int, error: Exception) -> None:
+    with suppress(OSError):
+        report(driver, {"error": f"the sandbox's namespaces could not be created: {error}", "setup": True})
+
+
 def settle(log: int, kept: list[int]) -> None:
     """Become a process of a sandbox, whose output is the log, and close all descriptors but those `kept`."""
-    os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
@@ -140,7 +171,7 @@ def _mount(view: ZygoteMounts, mounts: SandboxMounts) -> None:
         _link(source, target)
     for directory in view.hidden:
         isolation.make_read_only(directory, syscalls.MS_NOSUID | syscalls.MS_NODEV)
-    isolation.hide(str(Path(view.hidden[-1]).parent))
+    isolation.hide(os.path.dirname(view.hidden[-1]))  # noqa: PTH120 - as below
     loopback.bring_up()
     os.chdir("/")
 
@@ -157,8 +188,9 @@ def _mount_disk(size: int, directories: list[str]) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    Path(target).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    Path(target).symlink_to(source)
+    # pathlib takes three times as long.
+    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120
+    os.symlink(source, target)  # noqa: PTH211
 
 
 def start_user_side(template_process: int, driver: int, data: bytes) -> socket.socket:

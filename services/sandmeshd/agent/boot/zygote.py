@@ -29,8 +29,10 @@ from typing import Any, NoReturn
 from sandmeshd.agent.processes.namespaces import PROGRAM
 from sandmeshd.agent.userland.core import heap, syscalls
 
-Start = Callable[[dict[str, Any], list[int], int, int], NoReturn]
-"""Takes what the driver requests, its descriptors, where to record that it was spawned, and the template process."""
+Start = Callable[[dict[str, Any], list[int], int, int], tuple[int, bool]]
+"""Takes what the driver requests, its descriptors, where to record that it was spawned, and the template process.
+
+Returns the pid of what was started, or 0, and whether it is the sandbox's PID 1: if not, it records that one there."""
 
 NAME = "sandmesh-zygote"
 START_SECONDS = 60
@@ -93,10 +95,12 @@ class SandboxZygote:
             _close(fds)
             return
         status = fds.pop(1)
-        child = syscalls.fork_bare()
-        if child == 0:
-            self._start(json.loads(data), fds, self._spawned_writer, self._template_process.fileno())
-        self._starting[child] = status
+        process = self._template_process.fileno()
+        child, is_first = self._start(json.loads(data), fds, self._spawned_writer, process)
+        if child:
+            (self._living if is_first else self._starting)[child] = status
+        else:
+            os.close(status)
         _close(fds)
 
     def _reap(self) -> None:
@@ -190,19 +194,25 @@ def run(control_fd: int, user_namespace: int = -1) -> NoReturn:
 
 
 def _start_of(config: dict[str, Any], user_namespace: int, own: list[int]) -> Start:
-    """Return what starts a sandbox in a fresh child; `own` are the zygote's pipes."""
+    """Return what starts a sandbox; `own` are the zygote's pipes."""
     if "image" in config:
         image: Any = import_module("sandmeshd.agent.boot.image.sandbox")
-        start_in_image: Start = image.Starter(user_namespace, own).start
-        return start_in_image
+        starter = image.Starter(user_namespace, own)
+
+        def fork(body: dict[str, Any], fds: list[int], spawned: int, process: int) -> tuple[int, bool]:
+            child = syscalls.fork_bare()
+            if child == 0:
+                starter.start(body, fds, spawned, process)
+            return child, False
+
+        return fork
     sandbox: Any = import_module("sandmeshd.agent.boot.sandbox")
     view = sandbox.ZygoteMounts(**config["view"])
 
-    def start(body: dict[str, Any], fds: list[int], spawned: int, process: int) -> NoReturn:
+    def start(body: dict[str, Any], fds: list[int], _: int, process: int) -> tuple[int, bool]:
         mounts = sandbox.SandboxMounts(**body)
-        descriptors = sandbox.SandboxDescriptors.received(fds, has_uid=bool(mounts.uid))
-        sandbox.start_sandbox(view, mounts, descriptors, spawned, process)
-        raise AssertionError
+        descriptors = sandbox.SandboxDescriptors.received([*fds], has_uid=bool(mounts.uid))
+        return sandbox.start_sandbox(view, mounts, descriptors, process), True
 
     return start
 

@@ -39,6 +39,7 @@ class Starter:
         driver, image_is_seen = fds[_DRIVER], False
         passing = [spawned, *([self.user_namespace] if self.user_namespace >= 0 else [])]
         try:
+            os.setsid()
             own = [*fds[:_LOG], *fds[_LOG + 1 :], template_process]
             sandbox.settle(fds[_LOG], [*own, *passing, *self._libraries_pipes(fds)])
             os.umask(0o022)

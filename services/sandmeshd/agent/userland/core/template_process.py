@@ -22,6 +22,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from sandmeshd.agent.userland.core import heap, isolation, launch, syscalls
@@ -122,11 +123,22 @@ class TemplateProcess:
             for namespace in namespaces:
                 syscalls.join(namespace)
                 os.close(namespace)
-            is_first = syscalls.fork_bare() == 0 and agent.recv(16) == FURNISHED
-            if is_first and _enter_nested_namespaces(user, driver) == 0:
-                self._become_zygote(agent, socket.socket(fileno=driver), user)
+            # One that was killed has nothing to report: its sandbox ends.
+            with suppress(ChildProcessError):
+                syscalls.borrow_memory(lambda: self._nest(agent, driver, user))
         except (OSError, ValueError) as error:
-            agent.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())
+            _report_failure(agent, error)
+        finally:
+            os._exit(1)
+
+    def _nest(self, agent: socket.socket, driver: int, user: User) -> int:
+        """Fork the first process of user code's namespaces, from within the sandbox's pid namespace."""
+        if agent.recv(16) != FURNISHED or _enter_nested_namespaces(user, driver):
+            return 0
+        try:
+            self._become_zygote(agent, socket.socket(fileno=driver), user)
+        except (OSError, ValueError) as error:
+            _report_failure(agent, error)
         finally:
             os._exit(1)
 
@@ -152,6 +164,10 @@ class TemplateProcess:
         time.tzset()
         syscalls.set_dumpable(False)
         ZygoteLoop(agent, cgroup_fds).serve(iter([lambda: self._kernel]))
+
+
+def _report_failure(agent: socket.socket, error: Exception) -> None:
+    agent.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())
 
 
 def _settle(log: int, kept: list[int]) -> None:
