@@ -94,7 +94,7 @@ async def open_allocator(
         evacuation=Evacuation(store, records, filling),
         logs=SandboxLogs(nodes),
         snapshots=snapshots,
-        health=HealthReporter(store, _monitor(store, tasks), nodes),
+        health=HealthReporter(store, _monitor(store, settings, tasks), nodes),
         nodes=nodes,
         pool_subscribers=pools.subscribers,
         rounds=tasks.rounds,
@@ -117,8 +117,8 @@ async def _finished(
             await maintenance.announce_exit()
 
 
-def _monitor(store: Store, tasks: BackgroundTasks) -> StoreMonitor:
-    monitor = StoreMonitor(store)
+def _monitor(store: Store, settings: AllocatorSettings, tasks: BackgroundTasks) -> StoreMonitor:
+    monitor = StoreMonitor(store, settings.pause_seconds)
     tasks.regularly("probe the store", PROBE_SECONDS, monitor.probe)
     tasks.regularly("read the store's settings", RISKS_SECONDS, monitor.read_risks)
     return monitor

@@ -37,6 +37,8 @@ class MeshClients:
         self.own_token = mesh.token
         """What the door itself shows as an administrator."""
         self._proof = mesh.proof
+        self.refused = mesh.refused
+        """Records what the door refused."""
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     @asynccontextmanager

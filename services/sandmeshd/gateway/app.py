@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -60,6 +60,8 @@ class Gateway:
     addresses: tuple[str, ...]
     http: HttpListener
     activity: Activity
+    refused_by_door: Callable[[str, str], None]
+    """Records in the audit what a door refused; takes a sandbox's id and the client's address."""
 
 
 def check_settings(settings: GatewaySettings) -> None:
@@ -127,7 +129,7 @@ async def open_gateway(
             )
         kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
         await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
-        yield Gateway(listening.addresses, listener, activity)
+        yield Gateway(listening.addresses, listener, activity, trail.refused_by_door)
 
 
 def _closed(forwarded_services: Iterable[ServiceDescriptor]) -> Closed:

@@ -116,7 +116,8 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         listeners = Listeners(paths.listeners)
         listening.http.note(listeners.noted)
         stack.enter_context(listeners.noted((*listening.addresses, *store_addresses(settings))))
-        own = MeshAddress(listening.addresses[0], proof=door_proof(mesh_secret(settings)))
+        proof, refused = door_proof(mesh_secret(settings)), listening.refused_by_door
+        own = MeshAddress(listening.addresses[0], proof=proof, refused=refused)
         doors = await stack.enter_async_context(open_doors(settings, own, listening.http))
         yield Mesh(listening.addresses, listening.http, ending, doors.variables.get("e2b", {}), doors.urls)
 

@@ -70,9 +70,9 @@ async def test_a_mesh_that_starts_with_damaged_records_comes_up_without_them_and
             async with open_mesh(settings, lambda message, fraction: None) as mesh:
                 await check(mesh.addresses[0], mesh.http.addresses[0], records)
     finally:
-        # A record without its id names no sandbox to the driver, whose own sweep ends it.
         await sweep_state(settings.paths)
         remove(settings.paths)
+    assert [*settings.paths.sandboxes.glob("*")] == []
     said = [line for line in logged if line["log_level"] == "warning"]
     assert {records[name] for name in FAILED} <= {line.get("record") for line in said}
     assert {records["grants"], records["secrets"]} <= {str(line.get("path")).rpartition("/")[2] for line in said}

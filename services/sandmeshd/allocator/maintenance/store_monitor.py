@@ -1,9 +1,10 @@
-"""Monitoring of the store: whether it answers, how fast, whether it can write, and whether its clock is right."""
+"""Monitoring of the store: whether it answers, writes and is fast, whether its clock is right, and who is silent."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,6 +12,7 @@ import structlog
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import StoreUnavailable
+from sandmeshd.allocator.records.allocator_names import FORGET_SECONDS, silent_troubles
 from sandmeshd.store import Risk, Store, read_risks
 
 log = structlog.get_logger()
@@ -39,9 +41,11 @@ class Sample:
 class StoreMonitor:
     """Probe the store periodically; its reports cost no round trip."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, silent_seconds: float) -> None:
+        """`silent_seconds` is after how long without a sweep another allocator counts as silent."""
         self._store = store
-
+        self._probe_arguments = {"silent_us": round(silent_seconds * 1e6), "forget_us": round(FORGET_SECONDS * 1e6)}
+        self._silent: Sequence[bytes] = ()
         self._error = ""
         self._fix = ""
         self._took: deque[float] = deque(maxlen=_SAMPLES)
@@ -57,7 +61,7 @@ class StoreMonitor:
         """Probe the store once."""
         began = self._probe_began = time.monotonic()
         try:
-            [store_us] = await self._store.run("probe", {})
+            store_us, *self._silent = await self._store.run("probe", self._probe_arguments)
         except StoreUnavailable as error:
             self._error = error.facts.get("detail", error.message)
             self._fix = error.facts.get("fix", "")
@@ -106,7 +110,7 @@ class StoreMonitor:
         if unavailable is not None:
             return [unavailable]
         risks = [pb.Trouble(part="store", detail=f"it {risk.detail}", fix=risk.fix) for risk in self._risks]
-        return [*(other for other in others if other), *risks]
+        return [*(other for other in others if other), *risks, *silent_troubles(self._silent)]
 
     def _unavailable(self) -> pb.Trouble | None:
         now = time.monotonic()

@@ -40,7 +40,7 @@ class RecordReader:
     async def read(self, sandbox_id: str) -> RecordState | None:
         """Read a record, or None where there is none."""
         fields = await self._store.hash("sandbox", sandbox_id)
-        return RecordState(fields) if fields else None
+        return RecordState({**fields, "id": sandbox_id.encode()}) if fields else None
 
     async def page(self, session: str, labels: Mapping[str, str], after: str, limit: int) -> list[RecordState]:
         """Read records by id: of a session, with all of some labels, or of all where both are empty."""

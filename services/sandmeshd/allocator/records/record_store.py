@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from types import MappingProxyType
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandmeshError, to_detail
+from sandmeshd.allocator.records.allocator_names import new_name
 from sandmeshd.allocator.records.record_reader import RecordReader, label_names
 from sandmeshd.allocator.records.records import NANO, RecordState, record_from
 from sandmeshd.store import Store
@@ -119,7 +119,7 @@ class RecordStore(RecordReader):
         super().__init__(store)
         self._grace_us = grace_us
         self._cost_limit = round(cost_per_day * NANO)
-        self.owner = secrets.token_hex(8)
+        self.owner = new_name()
         """Names this allocator in the records of what it is starting."""
 
     async def claim(self, claim: Claim, waited: str) -> Reply:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 
 from sandmesh.errors import Denied, SandmeshError
-from sandmesh.mesh import MeshAsync
+from sandmesh.mesh import MeshAsync, SandboxInfo
 from sandmeshd.cli.doctor.findings import Finding, Health, bad, good, unknown, warning
 from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.drivers.api.registry import known_drivers
@@ -19,6 +19,10 @@ from sandmeshd.runtime.locks import holder
 
 DRIVERS, MESH = "driver", "mesh"
 REQUEST_SECONDS = 5.0
+_BROKEN_FIX = (
+    "sandmesh logs SANDBOX says more; each record ends by itself: when its session requests a sandbox again, or with "
+    "its lease, 10 minutes later at most"
+)
 
 
 async def check_drivers(settings: MeshSettings) -> AsyncIterator[Finding]:
@@ -121,7 +125,7 @@ async def _check_health(mesh: MeshAsync) -> AsyncIterator[Finding]:
     except Denied:
         yield unknown(MESH, "health", "only an administrator may see it")
         return
-    for part in ("store", "clock", "records", "node", "template"):
+    for part in ("store", "clock", "allocator", "records", "node", "template"):
         found = [trouble for trouble in health.troubles if trouble.part == part]
         for one in found:
             make = bad if one.blocks else warning
@@ -146,10 +150,24 @@ async def _check_contents(mesh: MeshAsync) -> AsyncIterator[Finding]:
     sandboxes = await mesh.sandboxes.list()
     async for finding in _check_records(mesh):
         yield finding
-    broken = [sandbox for sandbox in sandboxes if sandbox.state in ("FAILED", "LOST")]
+    broken = _by_reason(sandboxes)
     if broken:
-        reasons = "; ".join(f"{one.sandbox_id}: {one.state_reason}" for one in broken[:3])
-        yield warning(MESH, "sandboxes", f"{len(broken)} failed or lost: {reasons}", "sandmesh logs SANDBOX says more")
+        count = sum(len(ids) for ids in broken.values())
+        reasons = "; ".join(f"{_named(ids)}: {reason}" for reason, ids in [*broken.items()][:3])
+        yield warning(MESH, "sandboxes", f"{count} failed or lost: {reasons}", _BROKEN_FIX)
+
+
+def _by_reason(sandboxes: Iterable[SandboxInfo]) -> dict[str, list[str]]:
+    """Return the ids of sandboxes that failed or were lost, by the reason: that of a node is one for many."""
+    found: dict[str, list[str]] = {}
+    for one in sandboxes:
+        if one.state in ("FAILED", "LOST"):
+            found.setdefault(one.state_reason, []).append(one.sandbox_id)
+    return found
+
+
+def _named(ids: Sequence[str]) -> str:
+    return ids[0] if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more"
 
 
 async def _check_records(mesh: MeshAsync) -> AsyncIterator[Finding]:

@@ -43,6 +43,7 @@ INTERPRETER: Final = 49_999
 _CONTROL: Final = ("/sandboxes/", "/v2/sandboxes/")
 """Paths that a sandbox's agent does not have."""
 
+_REFUSALS: Final = (401, 403)
 _LARGEST_PORT: Final = 65_535
 _NAME: Final = re.compile(r"(\d{1,5})-([a-z0-9]{1,60})")
 
@@ -123,6 +124,8 @@ class E2bDoor:
         except SandboxGone as gone:
             return gone.response()
         except ApiError as error:
+            if error.status in _REFUSALS:
+                self._clients.refused(f"sb_{target.name}", _peer(request))
             return error.response()
         except SandmeshError as error:
             if not is_away(error):
@@ -186,10 +189,18 @@ class E2bDoor:
         try:
             sandbox_id = await self._access.signed_for(self._guests, request)
         except ApiError as error:
+            if error.status in _REFUSALS:
+                self._clients.refused("", _peer(request))
             return error.response()
         except SandmeshError as error:
             return api_error(error).response()
         return await self._answer(DoorTarget(public_id(sandbox_id), ENVD), request, _nowhere)
+
+
+def _peer(request: web.Request) -> str:
+    """Return the client's address as the audit has it."""
+    host = request.remote or ""
+    return f"ipv6:[{host}]" if ":" in host else f"ipv4:{host}"
 
 
 async def _nowhere(request: web.Request) -> web.StreamResponse:

@@ -30,6 +30,7 @@ from sandmesh.errors import (
     SandmeshError,
     SnapshotNotFound,
     TokenNotFound,
+    Unauthenticated,
 )
 from sandmesh.shared.wire_errors import from_rpc_error
 from sandmeshd.auth.principal import Principal, current_principal
@@ -186,6 +187,12 @@ class AuditTrail:
             method, request = _CALLS.methods_by_name["RunCall"], call_pb2.CallStart(sandbox_id=sandbox_id)
             path = f"/{_CALLS.full_name}/{method.name}"
             self._record(_Record(path, principal, "", SandboxNotFound.reason, time.time_ns(), method, request))
+
+    def refused_by_door(self, sandbox_id: str, peer: str) -> None:
+        """Record that a request to a door for a sandbox did not show that sandbox's own token."""
+        if self._within_rate():
+            method, request = _CALLS.methods_by_name["RunCall"], call_pb2.CallStart(sandbox_id=sandbox_id)
+            self._record(_Record("/Door/Access", None, peer, Unauthenticated.reason, time.time_ns(), method, request))
 
     def refused(self, path: str, peer: str, principal: Principal | None, error: SandmeshError) -> None:
         """Record an attempt that was refused at the door."""

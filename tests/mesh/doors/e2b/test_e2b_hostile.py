@@ -151,6 +151,14 @@ async def test_no_request_reaches_into_another_users_sandbox(world: World, tenan
     signed = f"/files?path=x&signature=v1_{'a' * 43}"
     assert (await world.send("GET", signed, {"E2b-Sandbox-Id": tenants.made["sandboxID"]}))[0] == 401
     assert (await world.send("GET", signed))[0] == 401
+    async with MeshAsync(world.mesh.addresses[0]) as client:
+
+        async def is_recorded() -> bool:
+            await world.send("GET", signed)  # of many in one second the audit has the first only
+            found = await client.audit.list(method="Door.Access", outcome="UNAUTHENTICATED", limit=1000)
+            return {entry.sandbox_ids for entry in found} == {(f"sb_{tenants.made['sandboxID']}",), ()}
+
+        await until(is_recorded)
 
 
 async def all_doors_answer(world: World) -> None:

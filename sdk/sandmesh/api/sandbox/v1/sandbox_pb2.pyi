@@ -2193,7 +2193,7 @@ class Trouble(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     FIX_FIELD_NUMBER: _builtins.int
     part: _builtins.str
-    """The affected part: store, clock, node, records, template."""
+    """The affected part: store, clock, allocator, node, records, template."""
     node_id: _builtins.str
     """The node, if the problem is one's."""
     blocks: _builtins.bool

@@ -26,8 +26,14 @@ local function field(id, name)
   return redis.call('HGET', record(id), name) or nil
 end
 
+-- Its id is the key's, whatever a damaged field says.
 local function whole(id)
-  return redis.call('HGETALL', record(id))
+  local found = redis.call('HGETALL', record(id))
+  if #found > 0 then
+    found[#found + 1] = 'id'
+    found[#found + 1] = id
+  end
+  return found
 end
 
 local function existed(id)
