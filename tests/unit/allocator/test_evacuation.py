@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.allocator import AllocatorSettings, open_allocator
+from sandmeshd.mesh.shutdown import Ending
 from tests.unit.allocator.conftest import FAST, Mesh
 from tests.unit.allocator.process_driver import ProcessDriver
 
@@ -46,3 +48,22 @@ async def test_a_mesh_that_ends_gives_up_when_no_deletion_ends(mesh: Mesh) -> No
     async with open_allocator(AllocatorSettings(**FAST), mesh.store, {"process": driver}) as servicer:  # type: ignore[arg-type]
         with pytest.raises(TimeoutError):
             await servicer.evacuation.run(BOUND_SECONDS)
+
+
+async def test_a_mesh_whose_task_was_cancelled_waits_for_deletions(mesh: Mesh, tmp_path: Path) -> None:
+    driver, ending = SlowDriver(mesh.runtime), Ending(keep=False, left=tmp_path / "left")
+    async with mesh.over({"process": driver}) as allocator:
+        await allocator.claim("one")
+    async with open_allocator(AllocatorSettings(**FAST), mesh.store, {"process": driver}) as servicer:  # type: ignore[arg-type]
+
+        async def serve() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await ending.run(servicer.evacuation)
+
+        task = asyncio.create_task(serve())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert not mesh.runtime.sandboxes
