@@ -7,10 +7,11 @@ import base64
 import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from mcp import MCPError, types
+from mcp import Client, MCPError, types
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmeshd.auth.channels import open_channel
@@ -212,11 +213,34 @@ async def test_sandboxes_are_made_switched_and_ended_by_tools_where_these_were_a
         assert await sandbox_of(client) == first
         async with ending(mesh.addresses[0], second):
             await client.call_tool("end_sandbox", {"sandbox_id": second})
+        await _pause_and_fork(client, first)
         missing = await client.call_tool("switch_sandbox", {"sandbox_id": "sb_" + "a" * 26})
         assert missing.is_error
         assert "SANDBOX_NOT_FOUND" in text_of(missing)
     async with serving(mesh.addresses[0]) as plain, connected(plain) as client:
         assert "new_sandbox" not in {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def _pause_and_fork(client: Client, first: str) -> None:
+    """Pause a sandbox, which the next call resumes, and fork it into one that goes on apart."""
+    await client.call_tool("run_ipython_cell", {"code": "x = 41"})
+    paused: Any = (await client.call_tool("pause_sandbox", {"sandbox_id": first})).structured_content
+    assert [(one["sandbox_id"], one["state"]) for one in paused["sandboxes"]] == [(first, "paused")]
+    resumed: Any = (await client.call_tool("resume_sandbox", {"sandbox_id": first})).structured_content
+    assert resumed["sandboxes"][0]["state"] == "ready"
+    await client.call_tool("pause_sandbox", {"sandbox_id": first})
+    assert text_of(await client.call_tool("run_ipython_cell", {"code": "x = x + 1; x"})) == "42"
+    forked: Any = (await client.call_tool("fork_sandbox", {"sandbox_id": first})).structured_content
+    assert [one["in_use"] for one in forked["sandboxes"]] == [True, False]
+    [fork] = forked["forks"]
+    await client.call_tool("switch_sandbox", {"sandbox_id": fork})
+    assert text_of(await client.call_tool("run_ipython_cell", {"code": "x = x + 1; x"})) == "43"
+    await client.call_tool("end_sandbox", {"sandbox_id": fork})
+    await client.call_tool("switch_sandbox", {"sandbox_id": first})
+    assert text_of(await client.call_tool("run_ipython_cell", {"code": "x"})) == "42"
+    refused = await client.call_tool("fork_sandbox", {"sandbox_id": first, "count": 9})
+    assert refused.is_error
+    assert "less than or equal to 8" in text_of(refused)
 
 
 async def test_a_lost_sandbox_is_told_of_and_replaced(mesh: Mesh, url: str) -> None:

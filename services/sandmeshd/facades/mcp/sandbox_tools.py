@@ -1,20 +1,25 @@
-"""Tools for the sandboxes themselves, for clients that were given them: list, make, switch, end."""
+"""Tools for the sandboxes themselves, for clients that were given them: list, make, switch, pause, fork, end."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from inspect import cleandoc
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from mcp import types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandmesh import SandboxAsync
 from sandmesh.errors import InvalidArgument
+from sandmesh.sandbox.kernels import Forks
 from sandmesh.shared.sandbox_types import DEFAULT_TYPE, SANDBOX_TYPES
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 
 _TYPES = "Its type, like " + " or ".join(name for name, groups in SANDBOX_TYPES.items() if groups) + "."
+MOST_FORKS: Final = 8
+"""A model can hold few apart."""
+_MOST_NAMES: Final = 20
 SandboxId = Annotated[str, Field(min_length=1, description="The sandbox's id.")]
 
 
@@ -44,10 +49,40 @@ class EndSandbox(_Arguments):
     sandbox_id: SandboxId
 
 
+class PauseSandbox(_Arguments):
+    """Pause a sandbox of this session; the next tool that uses it resumes it. Its time to live goes on."""
+
+    sandbox_id: SandboxId
+    mode: Annotated[
+        Literal["memory", "files"],
+        Field(description="memory freezes its processes as they are; files ends them and keeps what they wrote."),
+    ] = "memory"
+
+
+class ResumeSandbox(_Arguments):
+    """Resume a paused sandbox of this session; one that runs stays as it is."""
+
+    sandbox_id: SandboxId
+
+
+class ForkSandbox(_Arguments):
+    """Copy a sandbox with its files and Python variables into new ones, to try several ways from the same state.
+
+    The other tools go on using the same sandbox as before: switch to a copy by its id, and end those that you do not
+    need. `not_copied` names what copies lack, such as running processes.
+    """
+
+    sandbox_id: SandboxId
+    count: Annotated[int, Field(ge=1, le=MOST_FORKS, description="How many copies.")] = 1
+
+
 NAMES: dict[str, type[_Arguments]] = {
     "list_sandboxes": ListSandboxes,
     "new_sandbox": NewSandbox,
     "switch_sandbox": SwitchSandbox,
+    "pause_sandbox": PauseSandbox,
+    "resume_sandbox": ResumeSandbox,
+    "fork_sandbox": ForkSandbox,
     "end_sandbox": EndSandbox,
 }
 
@@ -75,27 +110,47 @@ async def manage(sandboxes: SessionSandboxes, name: str, arguments: dict[str, An
             for error in error.errors(include_url=False, include_input=False)
         )
         raise InvalidArgument(f"{name} was called with bad arguments: {problems}", {"tool": name}) from None
-    await _run(sandboxes, parsed)
-    listed = {"sandboxes": [_describe(sandboxes, box) for box in sandboxes.boxes]}
+    facts = await _run(sandboxes, parsed)
+    listed = {"sandboxes": await asyncio.gather(*(_describe(sandboxes, box) for box in sandboxes.boxes)), **facts}
     return types.CallToolResult(
         content=[types.TextContent(text=json.dumps(listed, indent=2))], structured_content=listed
     )
 
 
-async def _run(sandboxes: SessionSandboxes, arguments: _Arguments) -> None:
+async def _run(sandboxes: SessionSandboxes, arguments: _Arguments) -> dict[str, object]:
+    """Do what a tool is called for; return what it answers besides the sandboxes."""
     match arguments:
         case NewSandbox():
             await sandboxes.make(arguments.sandbox_type)
         case SwitchSandbox():
             await sandboxes.use(arguments.sandbox_id)
+        case PauseSandbox():
+            await sandboxes.find(arguments.sandbox_id).pause(arguments.mode)
+        case ResumeSandbox():
+            await sandboxes.find(arguments.sandbox_id).resume()
+        case ForkSandbox():
+            return _forked(await sandboxes.fork(arguments.sandbox_id, arguments.count))
         case EndSandbox():
             await sandboxes.end(arguments.sandbox_id)
         case _:
             pass
+    return {}
 
 
-def _describe(sandboxes: SessionSandboxes, box: SandboxAsync) -> dict[str, object]:
-    return {"sandbox_id": box.sandbox_id, "sandbox_type": box.sandbox_type, "in_use": box is sandboxes.current}
+def _forked(forks: Forks[SandboxAsync]) -> dict[str, object]:
+    error = {} if forks.error is None else {"error": str(forks.error)}
+    more = len(forks.not_copied) - _MOST_NAMES
+    not_copied = [*forks.not_copied[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])]
+    return {"forks": [box.sandbox_id for box in forks], "not_copied": not_copied, **error}
+
+
+async def _describe(sandboxes: SessionSandboxes, box: SandboxAsync) -> dict[str, object]:
+    return {
+        "sandbox_id": box.sandbox_id,
+        "sandbox_type": box.sandbox_type,
+        "state": await box.get_status(),
+        "in_use": box is sandboxes.current,
+    }
 
 
 def _schema(model: type[_Arguments]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import structlog
 
 from sandmesh import SandboxAsync, SandboxService, SandmeshError
 from sandmesh.errors import NotFound
+from sandmesh.sandbox.kernels import Forks
 from sandmesh.sandbox.mcp.connection import McpConnectionAsync
 from sandmeshd.facades.mcp.client_messages import ClientMessages
 from sandmeshd.facades.mcp.settings import AdapterSettings
@@ -63,9 +64,7 @@ class SessionSandboxes:
             SandmeshError: It could not be had.
         """
         async with self._lock:
-            if self._current is None:
-                await self._enter(await self._first())
-            return self._boxes[self._here()]
+            return self._current or await self._enter(await self._first())
 
     async def make(self, sandbox_type: str) -> SandboxAsync:
         """Make another sandbox and use it from now on."""
@@ -82,6 +81,32 @@ class SessionSandboxes:
             found = self._boxes.get(sandbox_id)
             return await self._enter(found or await self._attached(sandbox_id))
 
+    def find(self, sandbox_id: str) -> SandboxAsync:
+        """Return a sandbox of this MCP session.
+
+        Raises:
+            NotFound: It is none of this MCP session's.
+        """
+        box = self._boxes.get(sandbox_id)
+        if box is None:
+            known = ", ".join(self._boxes) or "none"
+            raise NotFound(f"{sandbox_id!r} is not a sandbox of this MCP session, which has {known}")
+        return box
+
+    async def fork(self, sandbox_id: str, count: int) -> Forks[SandboxAsync]:
+        """Fork a sandbox of this MCP session, which ends the forks too; the one in use stays in use.
+
+        Raises:
+            NotFound: It is none of this MCP session's.
+            SandmeshError: There is no fork.
+        """
+        async with self._lock:
+            forks = await self.find(sandbox_id).fork(count)
+            for box in forks:
+                self._keep(box)
+            await asyncio.gather(*(self.connections.open(box) for box in forks))
+            return forks
+
     async def end(self, sandbox_id: str) -> None:
         """End a sandbox that this MCP session made; one that it attached to is only let go.
 
@@ -89,11 +114,7 @@ class SessionSandboxes:
             NotFound: It is none of this MCP session's.
         """
         async with self._lock:
-            box = self._boxes.get(sandbox_id)
-            if box is None:
-                known = ", ".join(self._boxes) or "none"
-                raise NotFound(f"{sandbox_id!r} is not a sandbox of this MCP session, which has {known}")
-            await self._leave(box)
+            await self._leave(self.find(sandbox_id))
 
     async def lost(self, box: SandboxAsync) -> None:
         """Forget a sandbox that is lost."""
@@ -106,9 +127,6 @@ class SessionSandboxes:
         async with self._lock:
             await asyncio.gather(*(self._leave(box) for box in self.boxes))
             await self._mesh.stop()
-
-    def _here(self) -> str:
-        return self._current.sandbox_id if self._current is not None else ""
 
     async def _first(self) -> SandboxAsync:
         name = self.settings.session
@@ -149,12 +167,16 @@ class SessionSandboxes:
         return box
 
     async def _enter(self, box: SandboxAsync) -> SandboxAsync:
-        self._current = self._boxes[box.sandbox_id] = box
-        if box.sandbox_id not in self._watchers:
-            self._watchers[box.sandbox_id] = asyncio.create_task(self._follow(box), name="sandmesh-mcp-tools")
+        self._current = box
+        self._keep(box)
         log.info("a sandbox is in use", sandbox_id=box.sandbox_id, template=box.sandbox_type)
         self.changed()
         return box
+
+    def _keep(self, box: SandboxAsync) -> None:
+        self._boxes[box.sandbox_id] = box
+        if box.sandbox_id not in self._watchers:
+            self._watchers[box.sandbox_id] = asyncio.create_task(self._follow(box), name="sandmesh-mcp-tools")
 
     async def _follow(self, box: SandboxAsync) -> None:
         """Notify the client when the tools of a sandbox change."""
