@@ -98,7 +98,7 @@ RULES: Final = (
     Rule("docs/(mcp|mcp-adapter).md", not_run("names servers and settings of clients; tests/mesh/mcp runs them")),
     Rule("docs/mesh.md", not_run("follows events without an end; examples/mesh_client.py is run")),
     Rule("docs/migrating.md", not_run("is the import that tests/mesh/compat runs"), language="python"),
-    Rule("docs/(agentscope|e2b|sandboxfusion|swerex).md", ELSEWHERE),
+    Rule("docs/(agentscope|e2b|jupyter|sandboxfusion|swerex).md", ELSEWHERE),
     Rule("docs/(console|security|secrets|storage|tenants).md", ELSEWHERE),
     Rule("docs/states.md", not_run("is output")),
     Rule("docs/scale.md", not_run("measures for minutes")),

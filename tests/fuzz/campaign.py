@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target, stream_of
-from tests.fuzz.targets import archives, dockerfiles, doors, heads, images, links, requests, results, userland
+from tests.fuzz.targets import archives, dockerfiles, doors, heads, images, jupyter, links, requests, results, userland
 from tests.fuzz.worker import PLACE, Failure, Run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ PARSERS: Final[Mapping[str, Sequence[Target]]] = {
     "userland": userland.TARGETS,
     "results": results.TARGETS,
     "requests": requests.TARGETS,
-    "doors": doors.TARGETS,
+    "doors": (*doors.TARGETS, *jupyter.TARGETS),
     "images": (*images.TARGETS, *dockerfiles.TARGETS),
 }
 """The parsers of bytes from sandboxes and registries, and the public RPCs of a mesh, by the module that feeds them."""

@@ -15,7 +15,7 @@ from typing import Final
 from sandmesh.errors import InvalidArgument
 from sandmeshd.auth.principal import Principal
 
-DOORS: Final = ("agentscope", "e2b", "sandboxfusion", "swerex")
+DOORS: Final = ("agentscope", "e2b", "jupyter", "sandboxfusion", "swerex")
 _RESERVED: Final = re.compile(rf"(?i:{'|'.join(DOORS)})(?![a-z0-9])")
 _PROOF: Final = " door="
 

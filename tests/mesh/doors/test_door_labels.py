@@ -58,7 +58,9 @@ def test_what_the_door_writes_it_reads() -> None:
     assert read_marks(marks.labels()) == marks
 
 
-@pytest.mark.parametrize("name", ["e2b", "e2b.0", "E2B", "e2b-build", "swerex", "agentscope", "sandboxfusion/x"])
+@pytest.mark.parametrize(
+    "name", ["e2b", "e2b.0", "E2B", "e2b-build", "swerex", "agentscope", "sandboxfusion/x", "jupyter"]
+)
 async def test_labels_that_begin_with_a_doors_name_are_refused_from_everybody_else(name: str) -> None:
     async with run_mesh(mesh_secret=SECRET) as mesh, MeshAsync(mesh.addresses[0]) as admin:
         user = (await admin.tokens.create("ada")).secret

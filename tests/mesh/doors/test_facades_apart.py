@@ -125,6 +125,7 @@ async def test_the_door_for_e2b_apart_wants_a_token_of_an_administrator(apart: A
             {"code": "print(6*7)", "language": "python"},
             200,
         ),
+        ("jupyter", "/jupyter/api/kernels", {"Authorization": "token {}"}, {}, 201),
     ],
 )
 async def test_the_other_doors_apart_answer_tokens_of_the_mesh_alone(

@@ -71,7 +71,7 @@ def facade(
     name: Annotated[
         str,
         typer.Argument(
-            help="Whose clients are served: e2b, agentscope, swerex, sandboxfusion, or a door of another package."
+            help="Whose clients are served: e2b, agentscope, swerex, sandboxfusion, jupyter, or another package's."
         ),
     ],
     connection: ConnectionOptions,

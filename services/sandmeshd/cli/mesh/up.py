@@ -132,6 +132,9 @@ class DoorOptions:
     sandboxfusion: Annotated[
         bool, typer.Option("--sandboxfusion", help="Serve SandboxFusion's clients on the HTTP listener too.")
     ] = False
+    jupyter: Annotated[
+        bool, typer.Option("--jupyter", help="Serve Jupyter Server's remote kernels on the HTTP listener too.")
+    ] = False
     domain: Annotated[
         str | None,
         typer.Option(
@@ -145,13 +148,13 @@ class DoorOptions:
         """Return the options as settings; None where one is not set."""
         e2b = True if self.e2b or self.domain else None
         doors = {"agentscope": self.agentscope or None, "swerex": self.swerex or None}
-        doors["sandboxfusion"] = self.sandboxfusion or None
+        doors |= {"sandboxfusion": self.sandboxfusion or None, "jupyter": self.jupyter or None}
         return {"e2b": e2b, "e2b_domain": self.domain, **doors}
 
     def command_line(self) -> list[str]:
         """Return the options as a command line."""
         flags = {"--e2b": self.e2b, "--agentscope": self.agentscope, "--swerex": self.swerex}
-        flags["--sandboxfusion"] = self.sandboxfusion
+        flags |= {"--sandboxfusion": self.sandboxfusion, "--jupyter": self.jupyter}
         domain = ["--domain", self.domain] if self.domain else []
         return [*(flag for flag, chosen in flags.items() if chosen), *domain]
 

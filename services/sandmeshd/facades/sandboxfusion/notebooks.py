@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from sandmesh import SandboxAsync
 from sandmesh.events import ContentBlock, Output, Result
 from sandmesh.sandbox.kernels import KernelAsync
+from sandmeshd.facades.cells import mime_bundle
 from sandmeshd.facades.sandboxfusion.programs import SandboxPool
 from sandmeshd.facades.sandboxfusion.requests import RunJupyter
 
@@ -61,7 +62,7 @@ async def _run(kernel: KernelAsync, code: str, seconds: float, cell: Cell) -> bo
                 cell[event.stream] = (cell[event.stream] + event.text)[:_MOST_TEXT]
             elif isinstance(event, ContentBlock) and event.block.get("description") != "stderr":
                 # A block for standard error is a traceback, which the result has in parts.
-                cell["display"].append(_display(event.block))
+                cell["display"].append(mime_bundle(event.block))
             elif isinstance(event, Result) and event.is_error:
                 cell["error"].append(_error(event))
                 return event.reason != "TIMED_OUT"
@@ -76,15 +77,6 @@ def _error(result: Result) -> dict[str, Any]:
 
 def _empty() -> Cell:
     return {"stdout": "", "stderr": "", "display": [], "error": []}
-
-
-def _display(block: dict[str, Any]) -> dict[str, Any]:
-    forms: object = block.get("annotations")
-    found = cast("dict[str, Any]", forms) if isinstance(forms, dict) else {}
-    shown = {kind: form for kind, form in found.items() if form is not None}
-    if block.get("type") == "image":
-        return {**shown, str(block.get("mimeType", "image/png")): block.get("data", "")}
-    return {"text/plain": block.get("text", ""), **shown}
 
 
 async def _fetch(box: SandboxAsync, name: str) -> str:

@@ -14,10 +14,11 @@ from aiohttp import web
 
 from sandmesh.events import CallEvent, ContentBlock, Output, Result
 from sandmesh.sandbox.kernels import KernelAsync
+from sandmeshd.facades.cells import ends_in_value
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest
 from sandmeshd.facades.e2b.interpreter.contexts import execution_kernel
-from sandmeshd.facades.e2b.interpreter.results import ends_in_value, read_result
+from sandmeshd.facades.e2b.interpreter.results import read_result
 from sandmeshd.facades.e2b.keepalives import with_pauses
 from sandmeshd.facades.e2b.requests import text, texts
 
@@ -62,7 +63,7 @@ async def _with_variables(kernel: KernelAsync, code: str, before: str, after: st
 async def _lines(kernel: KernelAsync, code: str) -> AsyncGenerator[Line]:
     """Yield what a cell writes and shows; a block is held until it is known whether it is the last."""
     held: ContentBlock | None = None
-    is_value = ends_in_value(code) if kernel.language == "python" else "display(" not in code
+    is_value = ends_in_value(code, kernel.language)
     async with kernel.stream(code) as events:
         async for event in events:
             if held is not None and isinstance(event, ContentBlock | Result):

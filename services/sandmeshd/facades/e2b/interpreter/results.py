@@ -20,7 +20,6 @@ _FORMS: Final = {
 _TABLE: Final = "application/vnd.dataresource+json"
 _CHART: Final = "e2b/chart"
 _LARGEST_LITERAL: Final = 256 << 10
-_SHOWING: Final = frozenset({"display", "print", "show"})
 
 
 def read_result(block: dict[str, Any], *, is_main: bool) -> dict[str, Any]:
@@ -49,23 +48,6 @@ def read_result(block: dict[str, Any], *, is_main: bool) -> dict[str, Any]:
         else:
             result.setdefault("extra", {})[kind] = value
     return {name: value for name, value in result.items() if name != "text" or value is not None}
-
-
-def ends_in_value(code: str) -> bool:
-    """Return whether code ends in an expression that is likely shown for its value."""
-    if code.rstrip().endswith(";"):
-        return False
-    try:
-        body = ast.parse(code).body
-    except (SyntaxError, ValueError, RecursionError):
-        # Magics and await outside of functions are IPython's; their last line may well be a value.
-        return True
-    if not body or not isinstance(body[-1], ast.Expr):
-        return False
-    last = body[-1].value
-    called = last.func if isinstance(last, ast.Call) else None
-    name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-    return name not in _SHOWING
 
 
 def _unquoted(text: str) -> str:
