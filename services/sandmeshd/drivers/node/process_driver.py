@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
@@ -17,7 +19,7 @@ from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver
 from sandmeshd.drivers.node.processes import Sandboxed, end, find
-from sandmeshd.drivers.node.records import Folder, SpecRecord, discard, observe
+from sandmeshd.drivers.node.records import Folder, SpecRecord, begin_removal, observe
 from sandmeshd.runtime.beat import beat
 
 ENDING_AT_ONCE = 32
@@ -26,7 +28,47 @@ ENDING_AT_ONCE = 32
 LOOK_SECONDS = 12.0
 """How often it is looked whether what sandboxes need on the host is there."""
 
+MOST_LEFT = 8
+"""How many larger trees may be left; the next delete waits until one is gone, so that a full disk is not hidden."""
+
 log = structlog.get_logger()
+
+
+class Removals:
+    """Removes the folders of sandboxes, those with many files after the deletes are answered.
+
+    The next sandbox of a session waits for the delete of the last one, and 100,000 files take seconds to remove: a disk
+    that is mounted with `discard` gets a request for each of them, for which the removal waits.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(2, "removal")
+        self._left: set[asyncio.Future[None]] = set()
+
+    async def remove(self, folder: Folder) -> None:
+        """Remove a sandbox's folders: they are no longer where they were, and a small tree is gone."""
+        steps = await asyncio.to_thread(begin_removal, folder)
+        if steps is None:
+            return
+        left = asyncio.get_running_loop().run_in_executor(self._threads, _finish_removal, folder.sandbox_id, steps)
+        self._left.add(left)
+        left.add_done_callback(self._left.discard)
+        if len(self._left) >= MOST_LEFT:
+            await asyncio.wait(set(self._left), return_when=asyncio.FIRST_COMPLETED)
+
+    async def close(self) -> None:
+        """Wait until everything is removed."""
+        while self._left:
+            await asyncio.wait(set(self._left))
+        self._threads.shutdown(wait=False)
+
+
+def _finish_removal(sandbox_id: str, steps: Iterator[None]) -> None:
+    try:
+        deque(steps, maxlen=0)
+    except OSError as error:
+        # The next start of the driver tries it again.
+        log.warning("files of a deleted sandbox are left", sandbox_id=sandbox_id, error=str(error))
 
 
 class Tracker(Watched):
@@ -110,6 +152,7 @@ class ProcessDriver(NodeDriver):
         self._tracker = Tracker()
         super().__init__(settings.paths, self._tracker, settings.snapshot_bytes)
         self._ends_with_driver = settings.ends_with_driver
+        self._removals = Removals()
 
     async def _follow(self, folder: Folder, record: SpecRecord, lifetime: int | None = None) -> pb.RuntimeSandbox:
         """Follow a sandbox whose agent listens, and record that it runs; `lifetime` is closed when it ends.
@@ -140,7 +183,7 @@ class ProcessDriver(NodeDriver):
         await end(folder)
         await self._tracker.settled(folder)
         await self._release(folder)
-        await asyncio.to_thread(discard, folder)
+        await self._removals.remove(folder)
 
     async def _release(self, folder: Folder) -> None:
         """Release what a sandbox without processes has outside of its folder; by default nothing."""
@@ -196,6 +239,7 @@ class ProcessDriver(NodeDriver):
         finally:
             self._warm_links.close()
             await self._tracker.close()
+            await self._removals.close()
 
     async def _delete_all(self) -> None:
         slots = asyncio.Semaphore(ENDING_AT_ONCE)

@@ -15,9 +15,12 @@ import re
 import secrets
 import signal
 from base64 import b64decode, b64encode
-from contextlib import suppress
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -26,7 +29,10 @@ from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.agentlink.connection import installing_token
 from sandmeshd.agentlink.warm_links import WaitingLink
 from sandmeshd.runtime.paths import MeshPaths
-from sandmeshd.runtime.user_namespaces.removal import remove_tree
+from sandmeshd.runtime.user_namespaces.removal import removal_steps, remove_tree
+
+MOST_AWAITED: Final = 4_000
+"""How many entries of a tree are removed before its delete is answered; the rest of a larger tree after it."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _OOM_KILL = re.compile(r"^oom_kill [1-9]", re.MULTILINE)
@@ -289,13 +295,25 @@ def _leased_before(folder: Folder, fencing_token: int) -> pb.RuntimeSandbox:
     return record.sandbox
 
 
-def discard(folder: Folder) -> None:
-    """Remove a sandbox's folders. It is gone with the first step; `finish_removals` does the rest after a kill."""
+def begin_removal(folder: Folder) -> Iterator[None] | None:
+    """Rename a sandbox's folder and remove a small tree; return the steps that are left of a larger one.
+
+    The sandbox is gone with the first step; `finish_removals` does the rest after a kill.
+    """
     remove_tree(folder.sockets)
     gone = folder.root.with_name(f"{GONE}{secrets.token_hex(8)}")
-    with suppress(FileNotFoundError):
+    try:
         folder.root.rename(gone)
-        remove_tree(gone)
+    except FileNotFoundError:
+        return None
+    steps = removal_steps(gone)
+    taken = sum(1 for _ in islice(steps, MOST_AWAITED))
+    return steps if taken == MOST_AWAITED else None
+
+
+def discard(folder: Folder) -> None:
+    """Remove a sandbox's folders."""
+    deque(begin_removal(folder) or (), maxlen=0)
 
 
 def finish_removals(folders: MeshFolders) -> None:

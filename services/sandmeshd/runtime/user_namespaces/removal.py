@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,14 +20,19 @@ def remove_tree(path: Path) -> None:
     Raises:
         PermissionError: Something in it is neither this user's nor of a subordinate uid.
     """
+    deque(removal_steps(path), maxlen=0)
+
+
+def removal_steps(path: Path) -> Iterator[None]:
+    """Remove a tree as `remove_tree` does, and yield after each entry."""
     try:
-        _remove(path)
+        yield from _remove(path)
     except PermissionError:
         if not remove_as_owner(path):
             raise
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path) -> Iterator[None]:
     try:
         path.chmod(0o700)
         root = os.open(path, _FOLDER)
@@ -34,35 +40,36 @@ def _remove(path: Path) -> None:
         return
     try:
         names = (f".{secrets.token_hex(8)}" for _ in iter(int, 1))
-        _flatten(root, names)
+        yield from _flatten(root, names)
     finally:
         os.close(root)
     path.rmdir()
 
 
-def _flatten(root: int, names: Iterator[str]) -> None:
+def _flatten(root: int, names: Iterator[str]) -> Iterator[None]:
     # Directories are moved up to the root before they are emptied, so that depth costs neither stack nor descriptors.
-    pending = _empty(root, root, names)
+    pending: list[str] = []
+    yield from _empty(root, root, names, pending)
     while pending:
         name = pending.pop()
         folder = os.open(name, _FOLDER, dir_fd=root)
         try:
-            pending += _empty(folder, root, names)
+            yield from _empty(folder, root, names, pending)
         finally:
             os.close(folder)
         os.rmdir(name, dir_fd=root)
 
 
-def _empty(folder: int, root: int, names: Iterator[str]) -> list[str]:
-    moved: list[str] = []
+def _empty(folder: int, root: int, names: Iterator[str], moved: list[str]) -> Iterator[None]:
     with os.scandir(folder) as entries:
-        for entry in list(entries):
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.name, dir_fd=folder)
-                continue
+        found = list(entries)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
             with suppress(PermissionError):
                 # It may be open to this user though it is another's.
                 os.chmod(entry.name, 0o700, dir_fd=folder)
             moved.append(next(names))
             os.rename(entry.name, moved[-1], src_dir_fd=folder, dst_dir_fd=root)
-    return moved
+        else:
+            os.unlink(entry.name, dir_fd=folder)
+        yield
