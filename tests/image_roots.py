@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +50,52 @@ HOST_PROGRAMS = (
 )
 
 
-def host_root() -> bytes:
+APT_PROGRAMS = (
+    *("apt-get", "dpkg", "dpkg-deb", "dpkg-split", "dpkg-query", "dpkg-trigger", "ldconfig", "start-stop-daemon"),
+    *("busybox", "cut", "diff", "find", "sed", "/usr/lib/apt/methods/http", "/usr/lib/apt/methods/store"),
+)
+
+
+_DPKG_TABLES = ("abitable", "cputable", "ostable", "tupletable")
+
+
+def packages_root(source: str) -> bytes:
+    """Return a layer as `host_root`'s in which apt installs what a line of sources.list names."""
+    state = ("var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers", "var/lib/apt/lists/partial")
+    return host_root(
+        *APT_PROGRAMS,
+        folders=(
+            *state,
+            "var/cache/apt/archives/partial",
+            "etc/apt/apt.conf.d",
+            "etc/apt/preferences.d",
+            "var/log/apt",
+        ),
+        files={
+            **{f"usr/share/dpkg/{name}": Path("/usr/share/dpkg", name).read_bytes() for name in _DPKG_TABLES},
+            "var/lib/dpkg/status": b"",
+            "etc/apt/sources.list": source.encode(),
+            "etc/apt/apt.conf": b'APT::Sandbox::User "root";\n',
+        },
+    )
+
+
+def host_root(*more: str, folders: Iterable[str] = (), files: Mapping[str, bytes] | None = None) -> bytes:
     """Return a layer with programs of this machine and their libraries, and the user `user`."""
-    programs = [Path(found) for name in HOST_PROGRAMS if (found := shutil.which(name, path="/usr/bin:/bin"))]
-    listed = subprocess.run(["/usr/bin/ldd", *programs], capture_output=True, text=True, check=True).stdout
+    names, path = (*HOST_PROGRAMS, *more), "/usr/bin:/bin:/usr/sbin:/sbin"
+    programs = [Path(found) for name in names if (found := shutil.which(name, path=path))]
+    # It fails for a static one.
+    listed = subprocess.run(["/usr/bin/ldd", *programs], capture_output=True, text=True, check=False).stdout
     libraries = {Path(found) for found in re.findall(r"(?:=> |\t)(/\S+) \(", listed)}
-    files = {f"usr/bin/{path.name}": path for path in programs}
-    files |= {f"usr/{str(path).removeprefix('/').removeprefix('usr/')}": path for path in libraries}
+    copied = {str(path).removeprefix("/") if "lib" in path.parts else f"usr/bin/{path.name}": path for path in programs}
+    copied |= {f"usr/{str(path).removeprefix('/').removeprefix('usr/')}": path for path in libraries}
     accounts = PASSWD.replace(b"/bin/sh", b"/bin/bash") + b"user:x:1000:1000:user:/home/user:/bin/bash\n"
     return make_tar(
         *(entry(name, tarfile.SYMTYPE, linkname=f"usr/{name}") for name in ("bin", "lib", "lib64", "sbin")),
-        *(file_entry(name, path.read_bytes(), mode=0o755) for name, path in sorted(files.items())),
+        *(file_entry(name, path.read_bytes(), mode=0o755) for name, path in sorted(copied.items())),
         entry("etc", tarfile.DIRTYPE),
+        *(entry(name, tarfile.DIRTYPE) for name in folders),
+        *(file_entry(name, content) for name, content in (files or {}).items()),
         file_entry("etc/passwd", accounts),
         file_entry("etc/group", GROUP + b"user:x:1000:\n"),
         entry("root", tarfile.DIRTYPE, mode=0o700),

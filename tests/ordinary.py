@@ -75,7 +75,12 @@ def _run(home: Path, command: tuple[str, ...], **options: Any) -> subprocess.Com
     return subprocess.run(
         command,
         cwd=Path(__file__).parents[1],
-        env={"HOME": str(home), "XDG_RUNTIME_DIR": str(home / "run"), "PATH": os.environ["PATH"]},
+        env={
+            "HOME": str(home),
+            "XDG_RUNTIME_DIR": str(home / "run"),
+            "PATH": os.environ["PATH"],
+            **{name: value for name, value in os.environ.items() if name == "SANDMESH_TEST_DEBIAN"},
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -130,10 +130,12 @@ async def test_a_snapshot_has_what_was_changed_of_the_image(make_mesh: MeshMaker
             assert (await run(box, "cat own sub/y; stat -c %u own; id -u")).split() == ["changed", "x", "1234", "1234"]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.needs("root", "uidmap")
 def test_all_of_it_holds_for_an_ordinary_user_with_subordinate_ids() -> None:
     with subordinate_home() as home:
-        run_tests(home, __file__, "-k", "not ordinary_user")
+        # With the packages, which need what this user has to be made first, too.
+        run_tests(home, __file__, str(Path(__file__).with_name("test_image_packages.py")), "-k", "not ordinary_user")
 
 
 async def test_what_an_image_cannot_have_is_refused_with_what_to_do(make_mesh: MeshMaker) -> None:
