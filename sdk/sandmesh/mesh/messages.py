@@ -79,6 +79,7 @@ def read_sandbox(message: pb.Sandbox) -> SandboxInfo:
         session_key=message.session_key,
         slot=message.slot,
         snapshot_id=spec.snapshot_id,
+        snapshot_of=spec.snapshot_of,
         cost=message.cost,
     )
 

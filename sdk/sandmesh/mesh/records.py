@@ -81,6 +81,8 @@ class SandboxInfo(Record):
     """Its place in the session, by default the template's name."""
     snapshot_id: str
     """The snapshot that it was started from, or empty."""
+    snapshot_of: str
+    """The sandbox that this snapshot is of, as of a fork the one that was forked; or empty."""
     cost: float
     """What it has cost, in the unit of its driver's prices; 0 without them."""
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.mesh import MeshAsync
-from tests.mesh.console.person import PHONE, ConsoleWorld, open_world
+from sandmeshd.facades.console.app import open_console
+from sandmeshd.mesh import MeshSettings, open_mesh
+from sandmeshd.mesh.sweep import remove
+from tests.mesh.console.accessibility import SERIOUS, install_axe
+from tests.mesh.console.person import PHONE, ConsoleWorld, no_shell_runs, open_world, run_code, show, typed
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -31,26 +37,6 @@ async def world() -> AsyncGenerator[ConsoleWorld]:
 
 def box_of(world: ConsoleWorld, **labels: str) -> BaseSandboxAsync:
     return BaseSandboxAsync(base_url=world.address, labels=labels)
-
-
-async def show(page: Page, box: BaseSandboxAsync, tab: str) -> None:
-    await page.evaluate("hash => { location.hash = hash }", f"#/sandbox/{box.sandbox_id}/{tab}")
-
-
-async def run_code(page: Page, code: str) -> None:
-    await page.locator("#code").fill(code)
-    await page.keyboard.press("Shift+Enter")
-
-
-async def no_shell_runs(box: BaseSandboxAsync) -> None:
-    async with asyncio.timeout(60):
-        while any(process.running for process in await box.processes.list()):
-            pass
-
-
-async def typed(page: Page, text: str) -> None:
-    await page.locator(".xterm-helper-textarea").press_sequentially(text)
-    await page.keyboard.press("Enter")
 
 
 async def test_an_empty_mesh_shows_how_to_make_a_sandbox_and_then_shows_it(world: ConsoleWorld) -> None:
@@ -120,13 +106,13 @@ async def test_a_shell_ends_with_its_page(world: ConsoleWorld) -> None:
     async with box_of(world) as box, world.person(world.console.link(None)) as person:
         await show(person.page, box, "terminal")
         await expect(person.page.locator(".xterm-rows")).to_contain_text("$", timeout=SLOW)
-        assert [process.running for process in await box.processes.list()] == [True]
+        assert [one.running for one in await box.processes.list()] == [True]
         await show(person.page, box, "timeline")
         await no_shell_runs(box)
 
 
 async def test_files_are_uploaded_shown_and_downloaded(world: ConsoleWorld, tmp_path: Path) -> None:
-    content = bytes(range(256)) * 40_000
+    content = bytes(range(256)) * 400_000
     (tmp_path / "large.bin").write_bytes(content)
     async with box_of(world) as box, world.person(world.console.link(None)) as person:
         page = person.page
@@ -135,8 +121,18 @@ async def test_files_are_uploaded_shown_and_downloaded(world: ConsoleWorld, tmp_
         await page.get_by_role("button", name="data/").click()
         await page.get_by_role("button", name="notes.txt", exact=True).click()
         await expect(page.locator(".content pre")).to_have_text("a note\n")
+        await page.get_by_role("button", name="Edit").click()
+        await page.get_by_label("Content").fill("a note\nand more\n")
+        await expect(page.locator(".diff .added")).to_have_text("+ and more\n")
+        await box.fs.write("data/notes.txt", "theirs\n")
+        await page.keyboard.press("Control+s")
+        await expect(page.get_by_text("changed meanwhile")).to_be_visible()
+        assert await box.fs.read("data/notes.txt") == "theirs\n"
+        await page.get_by_role("button", name="Save mine over it").click()
+        await expect(page.get_by_text("Saved.", exact=True)).to_be_visible()
+        assert await box.fs.read("data/notes.txt") == "a note\nand more\n"
         await page.locator("input[type=file]").set_input_files(tmp_path / "large.bin")
-        await expect(page.get_by_role("status").last).to_have_text("large.bin was uploaded.", timeout=SLOW)
+        await expect(page.get_by_text("large.bin was uploaded.")).to_be_visible(timeout=SLOW)
         assert await box.fs.read("data/large.bin", "bytes") == content
         async with page.expect_download() as waiting:
             await page.get_by_role("row", name="large.bin").get_by_role("link", name="Download").click()
@@ -219,6 +215,99 @@ async def test_signing_out_ends_terminals_in_other_tabs(world: ConsoleWorld) -> 
         await no_shell_runs(box)
 
 
+async def test_a_shared_link_shows_and_uses_nothing(world: ConsoleWorld) -> None:
+    async with box_of(world) as box, world.person(world.console.link(None)) as person:
+        await person.page.get_by_role("button", name="Share").click()
+        link = person.page.get_by_label("The link")
+        await expect(link).to_contain_text("#code=")
+        place = f"sandbox/{box.sandbox_id}/ports"
+        async with world.person(await link.inner_text(), place=place) as other:
+            page = other.page
+            await expect(page.get_by_text("This session is read-only")).to_be_visible(timeout=SLOW)
+            await expect(page.get_by_role("button", name="Kill")).to_have_count(0)
+            sent = "([method, path]) => fetch(`api/${path}`, {method, body: '{}'}).then(found => found.status)"
+            of = f"sandboxes/{box.sandbox_id}"
+            used = (f"{of}/kill", f"{of}/snapshot", f"{of}/network/allow", f"{of}/ports", f"{of}/cell", "tokens")
+            assert {await page.evaluate(sent, ["POST", path]) for path in used} == {403}
+        assert await box.get_status() == "ready"
+
+
+async def test_who_administers_sees_and_changes_access(world: ConsoleWorld) -> None:
+    async with MeshAsync(world.address) as mesh, world.person(world.console.link(None), place="access") as person:
+        page = person.page
+        await page.get_by_text("New token").click()
+        await page.get_by_label("Name").first.fill("guest")
+        await page.get_by_role("button", name="Create").click()
+        secret = page.get_by_role("status").locator("code")
+        await expect(secret).to_be_visible(timeout=SLOW)
+        async with MeshAsync(world.address, await secret.inner_text()) as guest:
+            assert (await guest.whoami()).user_id == "guest"
+        await page.get_by_text("Set a limit").click()
+        limit = page.locator("form", has_text="Limit")
+        await limit.get_by_label("Name").fill("lab")
+        await limit.get_by_label("Value").fill("7")
+        await limit.get_by_role("button", name="Set").click()
+        await expect(page.get_by_role("row", name="project lab")).to_contain_text("0 of 7", timeout=SLOW)
+        assert [one.limits for one in await mesh.quotas.list() if one.project == "lab"] == [{"sandboxes": 7}]
+        await expect(page.get_by_role("row", name="TokenService.CreateToken").first).to_contain_text("name=guest")
+        await page.get_by_role("button", name="Revoke guest").click()
+        await page.get_by_role("button", name="Revoke it").click()
+        await expect(page.get_by_role("row", name="guest user")).to_have_count(0)
+        assert "guest" not in {one.name for one in await mesh.tokens.list()}
+        assert person.complaints == []
+
+
+async def test_network_ports_and_forks_of_a_sandbox(world: ConsoleWorld) -> None:
+    box = BaseSandboxAsync(base_url=world.address, network=["example.org"])
+    async with box, world.person(world.console.link(None)) as person:
+        page = person.page
+        await show(page, box, "timeline")
+        await box.run_shell_command("curl -s http://blocked.example; curl -s https://other.example:8443")
+        await page.get_by_role("button", name="Allow other.example:8443").click(timeout=SLOW)
+        await expect(page.get_by_text("Allowed.")).to_be_visible(timeout=SLOW)
+        assert set((await box.network.show()).grant.hosts) == {"example.org", "other.example:8443"}
+        await show(page, box, "network")
+        await page.get_by_role("button", name="Deny other.example:8443").click(timeout=SLOW)
+        await expect(page.locator(".hosts li")).to_have_text(["example.orgDeny"], timeout=SLOW)
+        await expect(page.get_by_role("row", name="blocked.example")).to_contain_text("not among the hosts")
+        await show(page, box, "ports")
+        await page.get_by_role("button", name="Expose").click()
+        url = await page.get_by_role("row", name="port 8000").get_by_role("link").get_attribute("href", timeout=SLOW)
+        assert [one.url for one in await box.list_exposed()] == [url]
+        await page.get_by_role("button", name="Revoke port 8000").click()
+        await expect(page.get_by_text("Nothing is exposed")).to_be_visible(timeout=SLOW)
+        await page.get_by_role("button", name="Desktop").click()
+        await expect(page.get_by_role("alert")).to_be_visible(timeout=SLOW)
+        (fork,) = await box.fork(1)
+        async with fork:
+            await show(page, fork, "forks")
+            await expect(page.locator(".tree > li > a")).to_have_text(box.sandbox_id, timeout=SLOW)
+            await expect(page.locator(".tree li li strong")).to_have_text(fork.sandbox_id or "")
+            await page.get_by_role("button", name="Take a snapshot").click()
+            await page.get_by_role("button", name="Delete snap_").click(timeout=SLOW)
+            await page.get_by_role("button", name="Delete it").click()
+            await expect(page.get_by_text("There are no snapshots of this sandbox")).to_be_visible(timeout=SLOW)
+        assert person.complaints == []
+
+
+async def test_a_restart_of_the_mesh_is_told_and_overcome(world: ConsoleWorld) -> None:
+    settings = MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
+    try:
+        async with AsyncExitStack() as first:
+            address = (await first.enter_async_context(open_mesh(settings, lambda *_: None))).addresses[0]
+            async with open_console(address, "127.0.0.1:0") as console, world.person(console.link(None)) as person:
+                await expect(person.page.get_by_role("heading", name="No sandbox is in use")).to_be_visible(
+                    timeout=SLOW
+                )
+                await first.aclose()
+                await expect(person.page.get_by_role("status").first).to_contain_text("Trying again", timeout=SLOW)
+                async with open_mesh(settings, lambda *_: None), BaseSandboxAsync(base_url=address) as box:
+                    await expect(person.page.get_by_role("link", name=box.sandbox_id)).to_be_visible(timeout=SLOW)
+                    await expect(person.page.get_by_text("Trying again")).to_be_hidden()
+    finally:
+        remove(settings.paths)
+
+
 async def test_a_token_that_only_looks_is_offered_nothing_else(world: ConsoleWorld) -> None:
     async with MeshAsync(world.address) as mesh, box_of(world) as box:
         token = await mesh.tokens.create("looker", scope="read-only")
@@ -226,7 +315,7 @@ async def test_a_token_that_only_looks_is_offered_nothing_else(world: ConsoleWor
             page = person.page
             await expect(page.get_by_text("read-only", exact=True).first).to_be_visible(timeout=SLOW)
             await show(page, box, "terminal")
-            await expect(page.get_by_text("Your token is read-only")).to_be_visible()
+            await expect(page.get_by_text("This session is read-only")).to_be_visible()
             await expect(page.get_by_role("button", name="Kill")).to_have_count(0)
             path = f"api/sandboxes/{box.sandbox_id}/kill"
             sent = "path => fetch(path, {method: 'POST', body: '{}'}).then(found => found.status)"
@@ -237,18 +326,38 @@ async def test_a_token_that_only_looks_is_offered_nothing_else(world: ConsoleWor
 async def test_a_user_sees_only_their_own(world: ConsoleWorld) -> None:
     async with MeshAsync(world.address) as mesh, box_of(world) as box:
         token = await mesh.tokens.create("stranger")
-        async with world.person(world.console.link(token.secret)) as person:
-            await expect(person.page.get_by_role("heading", name="No sandbox is in use")).to_be_visible(timeout=SLOW)
-            await show(person.page, box, "timeline")
+        place = f"sandbox/{box.sandbox_id}/timeline"
+        async with world.person(world.console.link(token.secret), place=place) as person:
             await expect(person.page.get_by_role("alert")).to_be_visible(timeout=SLOW)
+            await expect(person.page.get_by_role("link", name="Access")).to_have_count(0)
+            await person.page.evaluate("location.hash = '#/access'")
+            await expect(person.page.get_by_text("are shown to administrators")).to_be_visible(timeout=SLOW)
 
 
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the program that finds what keeps people out."""
+    return install_axe(tmp_path_factory.mktemp("axe"))
+
+
+@pytest.mark.needs("node")
 @pytest.mark.parametrize("dark", [False, True])
-async def test_every_view_fits_a_phone(world: ConsoleWorld, dark: bool) -> None:
+async def test_every_view_fits_a_phone_and_everybody(world: ConsoleWorld, axe: str, dark: bool) -> None:
     async with box_of(world, job="x" * 60) as box, world.person(world.console.link(None), PHONE, dark=dark) as person:
         page = person.page
         await expect(page.get_by_role("link", name=box.sandbox_id)).to_be_visible(timeout=SLOW)
-        for place in ("", *(f"sandbox/{box.sandbox_id}/{tab}" for tab in ("timeline", "files", "python")), "mesh"):
+        await page.evaluate(axe)
+        tabs = ("timeline", "files", "python", "terminal", "network", "ports", "forks", "logs")
+        for place in (
+            "",
+            "events",
+            "snapshots",
+            "mesh",
+            "access",
+            *(f"sandbox/{box.sandbox_id}/{tab}" for tab in tabs),
+        ):
             await page.evaluate("hash => { location.hash = hash }", f"#/{place}")
             await expect(page.get_by_role("heading", level=1)).to_be_visible()
-            assert await page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+            await expect(page.locator(".loading")).to_have_count(0)
+            assert await page.evaluate("document.documentElement.scrollWidth") == PHONE[0], place
+            assert await page.evaluate(SERIOUS, dark) == [], place

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -128,6 +129,25 @@ async def test_bad_requests_are_answered_with_what_is_wrong(caller: Caller) -> N
         assert await caller.status("GET", f"{place}/file?path=/etc/../../etc/shadow") == 400
         assert await caller.status("POST", f"{place}/explode", json={}) in (404, 405)
         assert await caller.status("GET", "sandboxes/sb_2222222222222222222222222") in (400, 404)
+
+
+BAD: list[tuple[str, str, dict[str, Any]]] = [
+    *(("POST", "ports", {"seconds": 60, **one}) for one in ({}, {"port": "80"}, {"port": True}, {"port": 70_000})),
+    *(("POST", "ports", {"port": 80, "seconds": one}) for one in (0, True, None, "60", 1e9)),
+    *(("POST", "network/allow", {"host": one}) for one in (None, "", 7, "x" * 301, "a b", "*")),
+    *(("POST", "/tokens", one) for one in ({}, {"name": "a", "scope": "root"}, {"name": 7})),
+    ("POST", "/tokens", {"name": "a", "scope": "user", "seconds": 1.5}),
+    *(("PUT", "/quota", {"project": "a", **one}) for one in ({}, {"limit": "beds"}, {"limit": "cpus", "value": True})),
+]
+
+
+async def test_bad_changes_are_refused(caller: Caller) -> None:
+    async with BaseSandboxAsync(base_url=caller.address) as box:
+        for method, path, fields in BAD:
+            place = path[1:] if path.startswith("/") else f"sandboxes/{box.sandbox_id}/{path}"
+            assert await caller.status(method, place, json=fields) == 400, (path, fields)
+        assert await caller.status("DELETE", "snapshots/snap_none") == 404
+        assert await caller.status("DELETE", "tokens/none") in (400, 404)
 
 
 async def test_a_file_of_a_sandbox_is_nothing_that_a_browser_runs(caller: Caller) -> None:

@@ -24,6 +24,10 @@ async def test_a_claim_goes_to_the_node_that_has_its_snapshot(mesh: Mesh) -> Non
                     spec = pb.SandboxSpec(template="base", snapshot_id=taken.snapshot_id)
                     begun = await allocator.claim(f"{taken.snapshot_id}-{again}", spec=spec)
                     assert begun.sandbox.node_id == taken.node_id
+                    assert begun.sandbox.spec.snapshot_of == sandbox.sandbox_id
+                    forged = pb.SandboxSpec(template="base", snapshot_of=sandbox.sandbox_id)
+                    found = await allocator.claim(f"{taken.snapshot_id}-none-{again}", spec=forged)
+                    assert found.sandbox.spec.snapshot_of == ""
             listed = await allocator.snapshots()
             assert {snapshot.node_id for snapshot in listed.snapshots} == {"node-1", "node-2"}
             await allocator.delete_snapshot(listed.snapshots[0].snapshot_id)

@@ -179,23 +179,26 @@ class NodeSnapshots:
         return [Found(node, one) for one, of in labels if caller.owns(of[_OWNER], "", of.get(_PROJECT, ""))]
 
     async def placed(self, spec: pb.SandboxSpec) -> pb.SandboxSpec:
-        """Return a spec with the driver that has its snapshot, where it names one.
+        """Return a spec with the driver that has its snapshot and the sandbox that it is of, where it names one.
 
         Raises:
             SnapshotNotFound, RuntimeUnavailable: As `find`.
             InvalidArgument: It is of another driver or template.
         """
-        if not spec.snapshot_id:
+        if not (spec.snapshot_id or spec.snapshot_of):
             return spec
+        full = pb.SandboxSpec()
+        full.CopyFrom(spec)
+        full.snapshot_of = ""
+        if not spec.snapshot_id:
+            return full
         found = await self.find(spec.snapshot_id)
         driver = found.node.info.name if found.node.info else ""
         if spec.driver not in ("", driver) or spec.template != found.snapshot.template:
             source = f"a sandbox of {found.snapshot.template} on {driver}"
             message = f"snapshot {spec.snapshot_id} is one of {source}: it fits no other"
             raise InvalidArgument(message, {"field": "spec.snapshot_id", "template": found.snapshot.template})
-        full = pb.SandboxSpec()
-        full.CopyFrom(spec)
-        full.driver = driver
+        full.driver, full.snapshot_of = driver, found.snapshot.sandbox_id
         return full
 
     async def narrowed(self, spec: pb.SandboxSpec, want: Want) -> Want:

@@ -57,6 +57,9 @@ class ConsoleOptions:
 def console(
     connection: ConnectionOptions,
     options: ConsoleOptions,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Links that only show, whatever the token allows.")
+    ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the link in this machine's browser.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -68,7 +71,7 @@ def console(
     def show(link: str) -> None:
         print_json({"url": link}) if output is Format.JSON else typer.echo(link)
 
-    run_service(_serve(connection, options, show, webbrowser.open if open_browser else None))
+    run_service(_serve(connection, options, show, webbrowser.open if open_browser else None, read_only=read_only))
 
 
 async def _serve(
@@ -76,6 +79,8 @@ async def _serve(
     options: ConsoleOptions,
     show: Callable[[str], None],
     opens: Callable[[str], object] | None,
+    *,
+    read_only: bool,
 ) -> None:
     from sandmeshd.facades.console.app import open_console  # noqa: PLC0415 - as above
 
@@ -83,13 +88,13 @@ async def _serve(
     async with connection.mesh() as mesh:
         await mesh.whoami()  # A mesh that does not answer, and a token that it refuses, are told here.
     async with open_console(address, options.listen, certificate, options.origin) as served:
-        link = served.link(connection.token)
+        link = served.link(connection.token, read_only=read_only)
         show(link)
         note = "This link opens the console once, within five minutes. Enter prints another; Ctrl-C ends."
         typer.echo(note, err=True)
         if opens is not None:
             await asyncio.to_thread(opens, link)
-        with _on_enter(lambda: show(served.link(connection.token))):
+        with _on_enter(lambda: show(served.link(connection.token, read_only=read_only))):
             await asyncio.Event().wait()
 
 

@@ -15,7 +15,7 @@ from sandmesh.errors import Denied, InvalidArgument, NotFound
 from sandmeshd.contracts.console import COOKIE
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.bodies import read_object
-from sandmeshd.facades.console import assets, cells, files, live, terminal
+from sandmeshd.facades.console import access, assets, cells, files, live, reach, snapshots, terminal
 from sandmeshd.facades.console.guard import Guard
 from sandmeshd.facades.console.records import event_row, sandbox_row, session_row
 from sandmeshd.facades.console.sessions import SESSION_SECONDS, ConsoleSessions, Session
@@ -45,14 +45,17 @@ class Console:
         self._origin = origin
         self._hosts |= _names(origin)
 
-    def link(self, token: str | None) -> str:
-        """Return a URL that opens the console once, within five minutes, with what a token of the mesh allows."""
+    def link(self, token: str | None, *, read_only: bool = False) -> str:
+        """Return a URL that opens the console once, within five minutes, with what a token of the mesh allows.
+
+        With `read_only` only with what it shows.
+        """
         # Browsers send the part after # to no server, and what previews links does not use it up.
-        return f"{self._origin}{PATH}#code={self._sessions.make_link(token)}"
+        return f"{self._origin}{PATH}#code={self._sessions.make_link(token, read_only=read_only)}"
 
     def add(self, application: web.Application) -> None:
         """Add the routes to an application."""
-        router, opened, within = application.router, self._guard.open, self._guard.session
+        router, opened, within, using = application.router, self._guard.open, self._guard.session, self._guard.user
         router.add_get(PATH, opened(_asset))
         router.add_get(f"{PATH}{{name}}", opened(_asset))
         router.add_post(f"{_API}/session", opened(self._begin))
@@ -62,14 +65,28 @@ class Console:
         router.add_get(f"{_API}/mesh", within(_mesh))
         router.add_get(_BOX, within(_sandbox))
         router.add_get(f"{_BOX}/logs", within(_logs))
-        router.add_get(f"{_BOX}/terminal", within(terminal.serve_terminal))
-        router.add_get(f"{_BOX}/files", within(files.list_directory))
-        router.add_get(f"{_BOX}/file", within(files.read_file))
-        router.add_put(f"{_BOX}/file", within(files.write_file))
-        router.add_delete(f"{_BOX}/file", within(files.remove))
-        router.add_post(f"{_BOX}/directory", within(files.make_directory))
-        router.add_post(f"{_BOX}/cell", within(cells.run_cell))
-        router.add_post(f"{_BOX}/{{action:{'|'.join(_ACTIONS)}}}", within(_act))
+        router.add_get(f"{_BOX}/terminal", using(terminal.serve_terminal))
+        router.add_get(f"{_BOX}/files", using(files.list_directory))
+        router.add_get(f"{_BOX}/file", using(files.read_file))
+        router.add_put(f"{_BOX}/file", using(files.write_file))
+        router.add_delete(f"{_BOX}/file", using(files.remove))
+        router.add_post(f"{_BOX}/directory", using(files.make_directory))
+        router.add_post(f"{_BOX}/cell", using(cells.run_cell))
+        # Whoever has the URL of a port uses it.
+        router.add_get(f"{_BOX}/ports", using(reach.list_ports))
+        router.add_post(f"{_BOX}/ports", using(reach.expose))
+        router.add_delete(f"{_BOX}/ports/{{exposure}}", using(reach.revoke))
+        router.add_get(f"{_BOX}/network", within(reach.show_network))
+        router.add_post(f"{_BOX}/network/{{change:allow|deny}}", using(reach.change_network))
+        router.add_post(f"{_BOX}/snapshot", using(snapshots.take))
+        router.add_post(f"{_BOX}/{{action:{'|'.join(_ACTIONS)}}}", using(_act))
+        router.add_get(f"{_API}/snapshots", within(snapshots.list_snapshots))
+        router.add_delete(f"{_API}/snapshots/{{snapshot}}", using(snapshots.delete))
+        router.add_get(f"{_API}/access", within(access.show))
+        router.add_post(f"{_API}/tokens", using(access.create_token))
+        router.add_delete(f"{_API}/tokens/{{token}}", using(access.revoke_token))
+        router.add_put(f"{_API}/quota", using(access.set_quota))
+        router.add_post(f"{_API}/link", within(self._share))
 
     async def close(self) -> None:
         """End all sessions."""
@@ -93,6 +110,10 @@ class Console:
             secure=self._origin.startswith("https:"),
         )
         return response
+
+    async def _share(self, _: web.Request, session: Session) -> web.Response:
+        """Return a link that shows what this session does, and nothing more."""
+        return web.json_response({"url": self.link(session.token, read_only=True)})
 
     async def _end(self, request: web.Request, _: Session) -> web.Response:
         await self._sessions.end(request.cookies.get(COOKIE, ""))

@@ -30,6 +30,7 @@ HEADERS: Final = {
 }
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _ENDED: Final = "this session has ended: open the console by a new link of `sandmesh console`"
+_ONLY_SHOWS: Final = "this session only shows: it uses and changes nothing"
 
 Handler = Callable[[web.Request, Session], Awaitable[web.StreamResponse]]
 Route = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -73,6 +74,16 @@ class Guard:
                 return failure(error)
 
         return self.open(answer)
+
+    def user(self, handler: Handler) -> Route:
+        """Return a handler for requests of a session that use or change something."""
+
+        async def answer(request: web.Request, session: Session) -> web.StreamResponse:
+            if session.read_only:
+                raise RequestError(403, _ONLY_SHOWS)
+            return await handler(request, session)
+
+        return self.session(answer)
 
     def check_origin(self, request: web.Request) -> None:
         """Refuse a request that no page of the console sent.

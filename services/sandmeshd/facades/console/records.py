@@ -19,14 +19,15 @@ def sandbox_row(info: SandboxInfo) -> dict[str, Any]:
         "image": info.image,
         "state": info.state,
         "reason": info.state_reason[:_MOST_TEXT],
-        "created": _milliseconds(info.created.timestamp()),
-        "expires": None if info.lease is None else _milliseconds(info.lease.expires.timestamp()),
+        "created": milliseconds(info.created.timestamp()),
+        "expires": None if info.lease is None else milliseconds(info.lease.expires.timestamp()),
         "in_use": info.in_use,
         "user": info.user_id,
         "session": info.session_key,
         "node": info.node_id,
         "driver": info.driver,
         "labels": dict(info.labels),
+        "parent": info.snapshot_of,
     }
 
 
@@ -35,7 +36,7 @@ def event_row(event: SandboxEvent) -> dict[str, Any]:
     return {
         "id": event.event_id,
         "sandbox": event.sandbox_id,
-        "time": _milliseconds(event.time.timestamp()),
+        "time": milliseconds(event.time.timestamp()),
         "kind": event.kind,
         "reason": event.reason[:_MOST_TEXT],
         "actor": event.actor,
@@ -52,7 +53,7 @@ def file_row(info: FileInfo) -> dict[str, Any]:
         "text": name.isprintable() and not any("\ud800" <= character <= "\udfff" for character in name),
         "type": info.type,
         "size": info.size,
-        "modified": _milliseconds(info.mtime_ns / 1e9),
+        "modified": milliseconds(info.mtime_ns / 1e9),
         "target": (info.target or "").encode(errors="backslashreplace").decode(),
     }
 
@@ -65,11 +66,12 @@ def session_row(session: Session) -> dict[str, Any]:
         "user": principal.user_id,
         "project": principal.project,
         "sandbox": principal.sandbox_id,
-        "read_only": principal.read_only,
+        "read_only": session.read_only,
         "address": session.address,
         "seconds_left": round(session.seconds_left),
     }
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
+    """Return a time as the pages have it."""
     return round(seconds * 1000)

@@ -31,7 +31,14 @@ class Session:
     token: str | None
     expires: float
     """Of the monotonic clock."""
+    only_shows: bool = False
+    """Whether its link was made only to look."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing is used, changed or ended in it."""
+        return self.only_shows or self.principal.read_only
 
     @property
     def seconds_left(self) -> float:
@@ -61,13 +68,13 @@ class ConsoleSessions:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._links: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
+        self._links: OrderedDict[str, tuple[str | None, bool, float]] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
-    def make_link(self, token: str | None) -> str:
-        """Return a code that begins one session with a token of the mesh, within five minutes."""
+    def make_link(self, token: str | None, *, read_only: bool = False) -> str:
+        """Return a code that begins one session with a token, or only to look by it, within five minutes."""
         code = secrets.token_urlsafe(32)
-        self._links[_hash(code)] = token, time.monotonic() + LINK_SECONDS
+        self._links[_hash(code)] = token, read_only, time.monotonic() + LINK_SECONDS
         while len(self._links) > MOST:
             self._links.popitem(last=False)
         return code
@@ -78,7 +85,7 @@ class ConsoleSessions:
         Raises:
             Unauthenticated: The mesh does not accept the code's token any more.
         """
-        token, expires = self._links.pop(_hash(code), (None, 0.0))
+        token, read_only, expires = self._links.pop(_hash(code), (None, False, 0.0))
         if expires <= time.monotonic():
             return None
         mesh = await MeshAsync(self.address, token).start()
@@ -94,6 +101,7 @@ class ConsoleSessions:
             address=self.address,
             token=token,
             expires=time.monotonic() + SESSION_SECONDS,
+            only_shows=read_only,
         )
         self._sessions[_hash(key)] = session
         while len(self._sessions) > MOST:

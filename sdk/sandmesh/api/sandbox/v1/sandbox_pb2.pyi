@@ -370,6 +370,7 @@ class SandboxSpec(_message.Message):
     VOLUMES_OWNER_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     ROOT_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_OF_FIELD_NUMBER: _builtins.int
     template: _builtins.str
     """The template's name."""
     driver: _builtins.str
@@ -396,6 +397,8 @@ class SandboxSpec(_message.Message):
     """Whether its processes are root there, with all ids and the right to install. Unset: as the image's USER says. The
     driver's capability is `root`.
     """
+    snapshot_of: _builtins.str
+    """The sandbox that the snapshot is of, as of a fork the one that was forked. The mesh sets it."""
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Environment variables of user code, on top of the template's."""
@@ -441,10 +444,11 @@ class SandboxSpec(_message.Message):
         volumes_owner: _builtins.str = ...,
         image: _builtins.str = ...,
         root: _builtins.bool | None = ...,
+        snapshot_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "limits", b"limits", "network", b"network", "root", b"root"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "browser_profile", b"browser_profile", "driver", b"driver", "environment", b"environment", "image", b"image", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "root", b"root", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "template", b"template", "volumes", b"volumes", "volumes_owner", b"volumes_owner", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_root", b"_root", "browser_profile", b"browser_profile", "driver", b"driver", "environment", b"environment", "image", b"image", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "root", b"root", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "snapshot_of", b"snapshot_of", "template", b"template", "volumes", b"volumes", "volumes_owner", b"volumes_owner", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__root: _TypeAlias = _typing.Literal["root"]  # noqa: Y015
     _WhichOneofArgType__root: _TypeAlias = _typing.Literal["_root", b"_root"]  # noqa: Y015

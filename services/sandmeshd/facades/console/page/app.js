@@ -7,8 +7,12 @@ import { List } from "./list.js";
 import { Sandbox } from "./sandbox.js";
 import { Events } from "./timeline.js";
 import { Mesh } from "./mesh.js";
+import { Snapshots } from "./snapshots.js";
+import { Access } from "./access.js";
+import { Share } from "./share.js";
 
-const VIEWS = [["", "Sandboxes"], ["events", "Events"], ["mesh", "Mesh"]];
+const VIEWS = [["", "Sandboxes"], ["events", "Events"], ["snapshots", "Snapshots"], ["mesh", "Mesh"], ["access", "Access"]];
+const ALL = new Set(["admin", "project-admin", "read-only"]);
 const store = new Store();
 
 function Ended({ message }) {
@@ -19,11 +23,11 @@ function Ended({ message }) {
 function Header({ session, view, problem, leave }) {
   const who = session.user || (session.project ? `project ${session.project}` : session.scope);
   return html`<header><a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" />sandmesh</a>
-    <nav aria-label="Views">${VIEWS.map(([path, name]) => html`<a key=${path} href=${`#/${path}`}
+    <nav aria-label="Views">${VIEWS.filter(([path]) => path !== "access" || ALL.has(session.scope)).map(([path, name]) => html`<a key=${path} href=${`#/${path}`}
       aria-current=${view === path ? "page" : null}>${name}</a>`)}</nav>
     <span class="who" title=${`Your token's scope is ${session.scope}; the mesh is ${session.address}`}>${who}
       ${session.read_only ? html`<span class="badge">read-only</span>` : null}</span>
-    <button class="quiet" onClick=${leave}>Sign out</button></header>
+    <${Share} /><button class="quiet" onClick=${leave}>Sign out</button></header>
     ${problem ? html`<p class="problem" role="status">${problem}</p>` : null}`;
 }
 
@@ -51,6 +55,8 @@ function Console({ session, leave }) {
   if (view === "sandbox" && name) shown = html`<${Sandbox} key=${name} id=${name} tab=${tab || "timeline"} ...${shared} />`;
   else if (view === "events") shown = html`<${Events} ...${shared} />`;
   else if (view === "mesh") shown = html`<${Mesh} ...${shared} />`;
+  else if (view === "snapshots") shown = html`<${Snapshots} ...${shared} />`;
+  else if (view === "access") shown = html`<${Access} ...${shared} />`;
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to content</a>
     <${Header} session=${session} view=${view} problem=${store.problem} leave=${leave} />
     <main id="main" tabindex="-1">${shown}</main>`;

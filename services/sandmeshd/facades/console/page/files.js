@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "./preact.js";
 import { box, json, post, request } from "./api.js";
 import { Confirm } from "./actions.js";
 import { bytes, clock, shortened } from "./format.js";
+import { Editor, editable } from "./editor.js";
 
 const MOST_SHOWN = 1 << 20;
 const PICTURES = { png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", gif: "image/gif", webp: "image/webp" };
@@ -15,11 +16,21 @@ function Content({ id, path, size, close }) {
   const [text, setText] = useState(null);
   const [picture, setPicture] = useState("");
   const [problem, setProblem] = useState("");
+  const [editing, setEditing] = useState(null);
+  const [note, setNote] = useState("");
+  const [turn, setTurn] = useState(0);
+  const file = `${box(id)}/file?${place(path)}`;
+  const read = async () => (await request(file)).arrayBuffer();
+  const edit = () => read().then((found) => {
+    const whole = editable(found);
+    if (whole === null) setNote("It is not UTF-8 text with one kind of line ends: edit it in the terminal.");
+    else setEditing(whole);
+  }).catch((error) => setNote(error.message));
   useEffect(() => {
     let url = "";
     const load = async () => {
       if (size > 16 * MOST_SHOWN) throw new Error(`it has ${bytes(size)}: download it`);
-      const found = await (await request(`${box(id)}/file?${place(path)}`)).arrayBuffer();
+      const found = await read();
       const type = PICTURES[path.split(".").pop().toLowerCase()];
       if (type) setPicture(url = URL.createObjectURL(new Blob([found], { type })));
       else if (new Uint8Array(found.slice(0, 4096)).includes(0)) throw new Error("it is not text: download it");
@@ -27,10 +38,11 @@ function Content({ id, path, size, close }) {
     };
     load().catch((error) => setProblem(error.message));
     return () => { if (url) URL.revokeObjectURL(url); };
-  }, [id, path]);
+  }, [id, path, turn]);
   return html`<section class="content" aria-label=${path}><p class="buttons"><strong>${path}</strong> <span class="faint">${bytes(size)}</span>
-      <${Download} id=${id} path=${path} /><button onClick=${close}>Close</button></p>
-    ${problem ? html`<p class="nothing">${problem}</p>` : picture ? html`<img src=${picture} alt=${path} />`
+      <${Download} id=${id} path=${path} />${text === null || size > MOST_SHOWN || editing !== null ? null : html`<button onClick=${edit}>Edit</button>`}<button onClick=${close}>Close</button><span class="note" role="status">${note}</span></p>
+    ${editing !== null ? html`<${Editor} text=${editing} read=${read} write=${(value) => request(file, { method: "PUT", body: value })} close=${() => { setEditing(null); setTurn(turn + 1); }} />`
+      : problem ? html`<p class="nothing">${problem}</p>` : picture ? html`<img src=${picture} alt=${path} />`
       : text === null ? html`<p class="loading">Reading…</p>` : html`<pre tabindex="0">${text}</pre>`}</section>`;
 }
 
@@ -92,9 +104,9 @@ export function Files({ id }) {
       <button onClick=${() => load()}>Read again</button><span class="note" role="status">${note}</span></p>
     ${problem ? html`<p class="problem" role="alert">${problem}</p>` : null}
     ${opened ? html`<${Content} key=${opened.path} id=${id} ...${opened} close=${() => setOpened(null)} />` : null}
-    ${found ? html`<div class="scroll"><table><thead><tr><th>Name</th><th>Size</th><th>Changed</th><th><span class="hidden">Actions</span></th></tr></thead><tbody>
-      ${entries.map((one) => html`<tr key=${one.name}><td>${name(one)}</td><td>${one.type === "file" ? bytes(one.size) : html`<span class="faint">${one.type}</span>`}</td>
-        <td>${clock(one.modified)}</td><td class="end"><span class="actions compact">${one.text && one.type === "file" ? html`<${Download} id=${id} path=${join(folder, one.name)} />` : null}
+    ${found ? html`<div class="scroll"><table class="cards"><thead><tr><th>Name</th><th>Size</th><th>Changed</th><th><span class="hidden">Actions</span></th></tr></thead><tbody>
+      ${entries.map((one) => html`<tr key=${one.name}><td data-name="Name">${name(one)}</td><td data-name="Size">${one.type === "file" ? bytes(one.size) : html`<span class="faint">${one.type}</span>`}</td>
+        <td data-name="Changed">${clock(one.modified)}</td><td class="end"><span class="actions compact">${one.text && one.type === "file" ? html`<${Download} id=${id} path=${join(folder, one.name)} />` : null}
         ${one.text ? html`<button class="danger" aria-label=${`Delete ${one.name}`} onClick=${() => setRemoving(join(folder, one.name))}>Delete</button>` : null}</span></td></tr>`)}</tbody></table></div>
       ${entries.length ? null : html`<p class="nothing">This directory is empty. Drop files here to upload them.</p>`}
       ${found.left_out ? html`<p class="faint">${found.left_out} more entries are not shown.</p>` : null}` : null}

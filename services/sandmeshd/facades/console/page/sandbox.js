@@ -7,14 +7,18 @@ import { Timeline } from "./timeline.js";
 import { Terminal } from "./terminal.js";
 import { Files } from "./files.js";
 import { Cells } from "./cells.js";
+import { Network } from "./network.js";
+import { Ports } from "./ports.js";
+import { Forks, Snapshots } from "./snapshots.js";
 import { State } from "./list.js";
 import { age, clock, middle, plain } from "./format.js";
 
-const TABS = [["timeline", "Timeline"], ["terminal", "Terminal"], ["files", "Files"], ["python", "Python"], ["logs", "Logs"]];
+const TABS = [["timeline", "Timeline"], ["terminal", "Terminal"], ["files", "Files"], ["python", "Python"], ["network", "Network"], ["ports", "Ports"], ["forks", "Forks"], ["logs", "Logs"]];
+const USING = new Set(["terminal", "files", "python", "ports"]);
 const ENDED = new Set(["GONE", "FAILED", "LOST", "STOPPING"]);
 
 function Facts({ one }) {
-  const facts = [["Template", one.template], ["Image", one.image], ["Owner", one.user || (one.in_use ? "administrator" : "pool")],
+  const facts = [["Template", one.template], ["Forked from", one.parent], ["Image", one.image], ["Owner", one.user || (one.in_use ? "administrator" : "pool")],
     ["Session", one.session], ["Node", one.node], ["Driver", one.driver], ["Made", clock(one.created)],
     ["Age", age(Date.now() - one.created)], ["Ends in", one.expires ? age(one.expires - Date.now()) : ""],
     ["Labels", Object.entries(one.labels).map(([name, value]) => `${name}=${value}`).join(", ")]];
@@ -48,20 +52,23 @@ export function Sandbox({ id, tab, store, session }) {
   const one = live ?? read.sandbox, gone = !one || ENDED.has(one.state), paused = one?.state === "PAUSED";
   const end = gone ? death(read.events) : null;
   const usable = !gone && !paused && !session.read_only;
-  const why = gone ? "The sandbox has ended." : paused ? "The sandbox is paused: resume it first." : "Your token is read-only: it does not use sandboxes.";
+  const why = gone ? "The sandbox has ended." : paused ? "The sandbox is paused: resume it first." : "This session is read-only: it does not use sandboxes.";
   const shown = {
-    timeline: () => html`<${Timeline} events=${read.events} />`,
+    timeline: () => html`<${Timeline} events=${read.events} allow=${usable ? id : ""} />`,
     terminal: () => html`<${Terminal} id=${id} />`,
     files: () => html`<${Files} id=${id} />`,
     python: () => html`<${Cells} id=${id} />`,
+    network: () => html`<${Network} id=${id} events=${read.events} session=${session} />`,
+    ports: () => html`<${Ports} id=${id} />`,
+    forks: () => html`<h2>Forks</h2><${Forks} id=${id} one=${one} store=${store} /><h2>Snapshots of it</h2><${Snapshots} of=${id} takes=${usable} session=${session} />`,
     logs: () => html`<${Logs} id=${id} />`,
   }[tab] ?? (() => html`<p class="nothing">There is no such view.</p>`);
-  const needs = ["terminal", "files", "python"].includes(tab);
+  const needs = USING.has(tab) || (tab === "network" && gone);
   return html`<p class="crumbs"><a href="#/">Sandboxes</a></p>
     <div class="bar"><h1 class="id">${id} <${State} value=${one ? one.state : "GONE"} /></h1><${Actions} sandbox=${gone ? null : one} session=${session} /></div>
     ${gone ? html`<p class=${end && ["lost", "failed"].includes(end.kind) ? "problem" : "notice"}>It has ended${end ? html`: <strong>${end.kind}</strong> at ${clock(end.time)}${end.reason ? html`, ${end.reason}` : ""}, by ${end.actor || "the mesh"}` : ""}.</p>` : null}
     ${one ? html`<${Facts} one=${one} />` : null}
     <nav class="tabs" aria-label="Views of this sandbox">${TABS.map(([name, title]) => html`<a key=${name} href=${`#/sandbox/${encodeURIComponent(id)}/${name}`}
       aria-current=${tab === name ? "page" : null}>${title}</a>`)}</nav>
-    <div class="view">${needs && !usable ? html`<p class="nothing">${why}</p>` : shown()}</div>`;
+    <div class="view">${needs && (gone || !usable) ? html`<p class="nothing">${why}</p>` : shown()}</div>`;
 }

@@ -1,9 +1,10 @@
 // Events: of one sandbox as its timeline, of all as a list.
 
 import { html, useState } from "./preact.js";
+import { Allow, refusal } from "./network.js";
 import { clock, middle, milliseconds } from "./format.js";
 
-const BAD = new Set(["lost", "failed"]);
+const BAD = new Set(["lost", "failed", "egress_refused", "out_of_memory"]);
 const ENDS = new Set(["stopping", "deleted"]);
 
 // What a create's time went to: a bar whose parts are as wide as they took, and the same in words.
@@ -14,13 +15,14 @@ function Phases({ phases }) {
     ${phases.map(([name, took]) => html`<span class="phase" key=${name}><i class=${`phase-${name}`}></i>${name} ${milliseconds(took)}</span> `)}</span>`;
 }
 
-export function Timeline({ events, linked }) {
+export function Timeline({ events, linked, allow }) {
   if (!events.length) return html`<p class="nothing">No events.</p>`;
   return html`<ol class="timeline">${events.map((one) => html`<li key=${one.id} class=${BAD.has(one.kind) ? "bad" : ENDS.has(one.kind) ? "calm" : ""}>
     <time datetime=${new Date(one.time).toISOString()}>${clock(one.time)}</time> <strong>${one.kind}</strong>
     ${linked && one.sandbox ? html` <a href=${`#/sandbox/${encodeURIComponent(one.sandbox)}`}>${one.sandbox}</a>` : null}
     ${(one.phases || []).length ? html`<${Phases} phases=${one.phases} />` : null}
     ${one.reason ? html` <span class="reason">${one.reason}</span>` : null}
+    ${allow && refusal(one) ? html` <${Allow} id=${allow} host=${refusal(one).host} />` : null}
     <span class="faint"> by ${middle(one.actor) || "the mesh"}${one.fault ? ` · fault: ${one.fault}` : ""}</span></li>`)}</ol>`;
 }
 
