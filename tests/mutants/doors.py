@@ -55,8 +55,8 @@ DOORS = (
     Mutant(
         "a link of the console is used once",
         f"{_DOORS}/console/sessions.py",
-        "self._links.pop(_hash(code), (None, 0.0))",
-        "self._links.get(_hash(code), (None, 0.0))",
+        "self._links.pop(_hash(code), (None, False, 0.0))",
+        "self._links.get(_hash(code), (None, False, 0.0))",
         f"{_CONSOLE}::test_a_link_is_used_once",
     ),
     Mutant(

@@ -82,7 +82,7 @@ class SandboxInfo(Record):
     snapshot_id: str
     """The snapshot that it was started from, or empty."""
     snapshot_of: str
-    """The sandbox that this snapshot is of, as of a fork the one that was forked; or empty."""
+    """The sandbox that this snapshot is of: of a fork the one that was forked."""
     cost: float
     """What it has cost, in the unit of its driver's prices; 0 without them."""
 
@@ -151,7 +151,6 @@ class TokenInfo(Record):
 
     last_used: datetime | None
     """To about a minute; None: never."""
-
     revoked: datetime | None
     sandbox_id: str = ""
     """The one sandbox that it is for, with the scope sandbox."""

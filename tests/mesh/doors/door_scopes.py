@@ -22,6 +22,7 @@ from sandmeshd.contracts.mesh_address import MeshAddress
 from sandmeshd.facades.agentscope.app import open_door as open_agentscope
 from sandmeshd.facades.agentscope.settings import AgentscopeSettings
 from sandmeshd.facades.e2b.app import open_door as open_e2b
+from sandmeshd.facades.e2b.settings import E2bSettings
 from sandmeshd.facades.sandboxfusion.app import open_door as open_sandboxfusion
 from sandmeshd.facades.swerex.app import open_door as open_swerex
 from tests.mesh.conftest import run_mesh
@@ -148,7 +149,7 @@ async def routes(folder: Path) -> list[tuple[str, str, str]]:
     """Return the door, method and path of each route, from the doors themselves."""
     nowhere = MeshAddress("unix:///nowhere")
     doors: dict[str, AbstractAsyncContextManager[_Door]] = {
-        "e2b": open_e2b(nowhere, "secret", None, folder),
+        "e2b": open_e2b(nowhere, "secret", folder, E2bSettings()),
         "agentscope": open_agentscope(nowhere, AgentscopeSettings()),
         "swerex": open_swerex(nowhere, 60.0),
         "sandboxfusion": open_sandboxfusion(nowhere, "base"),

@@ -74,9 +74,9 @@ async def set_quota(request: web.Request, session: Session) -> web.Response:
     return web.json_response(_quota_row(await session.mesh.quotas.set(limits, **owner)))
 
 
-async def _allowed(asked: Awaitable[T]) -> T | None:
+async def _allowed(reading: Awaitable[T]) -> T | None:
     try:
-        return await asked
+        return await reading
     except Denied:
         return None
 

@@ -26,12 +26,15 @@ from sandmeshd.facades.e2b.control.routes import add_routes
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.envd import service as envd
 from sandmeshd.facades.e2b.errors import ApiError, SandboxGone, api_error, proxy_failure
+from sandmeshd.facades.e2b.events.routes import EventRoutes
+from sandmeshd.facades.e2b.events.sender import WebhookSender
 from sandmeshd.facades.e2b.guests import PAUSED, Guest, Guests, is_away, is_gone
 from sandmeshd.facades.e2b.identities import TokenMaker, public_id
 from sandmeshd.facades.e2b.mcp import gateway
 from sandmeshd.facades.e2b.mcp.gateway import Gateways
 from sandmeshd.facades.e2b.pauses import Pauser
 from sandmeshd.facades.e2b.requests import MOST_BYTES, ROOM, Room
+from sandmeshd.facades.e2b.settings import E2bSettings
 from sandmeshd.facades.e2b.volumes.shelf import Shelf
 from sandmeshd.runtime.http import EXPOSED_PORT, PAGE_HEADER, ExposedUrl
 from sandmeshd.tenants.shares import Shares
@@ -59,7 +62,7 @@ class DoorTarget:
 class E2bDoor:
     """Answers E2B's clients."""
 
-    def __init__(self, clients: MeshClients, secret: str, domain: str | None, folder: Path, base_image: str) -> None:
+    def __init__(self, clients: MeshClients, secret: str, folder: Path, settings: E2bSettings) -> None:
         self.host: str | None = None
         """What clients are told of the domain: with its port."""
         self._clients = clients
@@ -70,10 +73,12 @@ class E2bDoor:
         self._access = Access(self._tokens)
         self._gateways = Gateways(clients)
         self._messages = Shares("bytes of E2B's messages", MOST_BYTES)
-        self._suffix = f".{domain}" if domain else None
+        self._suffix = f".{settings.domain}" if settings.domain else None
+        self._sender = WebhookSender(clients, folder / "webhooks")
+        events = EventRoutes(clients, self._sender, inward=settings.webhooks_inward)
         catalog = Catalog(folder / "templates.json")
-        builder = Builder(clients, catalog, folder / "uploads", base_image)
-        self._parts = ControlParts(clients, catalog, builder, Shelf(clients), SandboxMeter(clients), secret)
+        builder = Builder(clients, catalog, folder / "uploads", settings.base_image)
+        self._parts = ControlParts(clients, catalog, builder, Shelf(clients), SandboxMeter(clients), events, secret)
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
@@ -81,6 +86,7 @@ class E2bDoor:
         # Each listener has its own application.
         if self._pausing is None:
             self._pausing = asyncio.create_task(self._pauser.run())
+            self._sender.start()
         application.router.add_route("*", "/files", self._signed)
         application.middlewares.insert(0, self._middleware())
 
@@ -89,6 +95,7 @@ class E2bDoor:
         if self._pausing is not None:
             self._pausing.cancel()
             await asyncio.wait([self._pausing])
+        await self._sender.close()
         await self._parts.builder.close()
         await self._parts.meter.close()
         await self._gateways.close()

@@ -28,7 +28,7 @@ async def open_door(settings: E2bSettings, host: DoorHost) -> AsyncGenerator[Doo
     """Serve E2B's clients until the block ends."""
     # A mesh without this door does without what it imports.
     opened = await asyncio.to_thread(import_module, "sandmeshd.facades.e2b.app")
-    async with opened.open_door(host.mesh, host.secret(), settings.domain, host.folder, settings.base_image) as door:
+    async with opened.open_door(host.mesh, host.secret(), host.folder, settings) as door:
         yield door
 
 

@@ -27,6 +27,9 @@ class E2bSettings(DoorSettings):
     base_image: str = Field(default="", validation_alias="SANDMESH_E2B_BASE_IMAGE")
     """The image of templates that clients build from E2B's base, as debian:12; empty: the mesh's own `base`."""
 
+    webhooks_inward: bool = Field(default=False, validation_alias="SANDMESH_E2B_WEBHOOKS_INWARD")
+    """Let webhooks of clients lead to loopback and private networks, which everybody with a key then reaches."""
+
     @field_validator("domain")
     @classmethod
     def _check_open(cls, domain: str | None, info: ValidationInfo) -> str | None:

@@ -15,8 +15,15 @@ from typing import Any, Final
 import structlog
 
 from sandmesh.errors import NotFound, SandmeshError
-from sandmesh.mesh import MeshAsync, SandboxEvent
-from sandmeshd.facades.webhooks.endpoint import DeliveryError, Endpoint, EndpointGone, cloud_event, open_endpoint
+from sandmesh.mesh import MeshAsync, SandboxEvent, SandboxInfo
+from sandmeshd.facades.webhooks.endpoint import (
+    CloudEvents,
+    DeliveryError,
+    Endpoint,
+    EndpointGone,
+    LetterForm,
+    open_endpoint,
+)
 from sandmeshd.facades.webhooks.hooks import Hook, Hooks
 
 log = structlog.get_logger()
@@ -26,14 +33,43 @@ SIMULTANEOUS: Final = 16
 FIRST_SECONDS, LONGEST_SECONDS = 0.5, 300.0
 _SAVE_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 2.0
-_TEMPLATES: Final = 10_000
+_INFOS: Final = 2_000
 _JITTER = random.Random()  # noqa: S311 - jitter, not cryptography
+
+
+class _Letters:
+    """Writes the letters of events, with what is known of their sandboxes."""
+
+    def __init__(self, form: LetterForm, mesh: MeshAsync) -> None:
+        self.form = form
+        self._mesh = mesh
+        self._infos: OrderedDict[str, SandboxInfo | None] = OrderedDict()
+
+    async def write(self, event: SandboxEvent) -> dict[str, Any]:
+        """Return the letter of an event."""
+        return self.form.letter(event, await self.info(event))
+
+    async def info(self, event: SandboxEvent) -> SandboxInfo | None:
+        """Return the record of an event's sandbox, where it is known."""
+        if event.sandbox_id not in self._infos:
+            found: SandboxInfo | None = None
+            try:
+                if event.sandbox_id:
+                    found = await self._mesh.sandboxes.get(event.sandbox_id)
+            except NotFound:
+                pass
+            except SandmeshError:
+                return None
+            self._infos[event.sandbox_id] = found
+            if len(self._infos) > _INFOS:
+                self._infos.popitem(last=False)
+        return self._infos.get(event.sandbox_id)
 
 
 class Delivery:
     """Delivers the events of one webhook."""
 
-    def __init__(self, hooks: Hooks, hook: Hook, mesh: MeshAsync) -> None:
+    def __init__(self, hooks: Hooks, hook: Hook, mesh: MeshAsync, form: LetterForm) -> None:
         self._hooks = hooks
         self._hook = hook
         self._mesh = mesh
@@ -43,7 +79,7 @@ class Delivery:
         self._workers: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MOST_WAITING)
         self._turns = asyncio.Semaphore(SIMULTANEOUS)
-        self._templates: OrderedDict[str, str] = OrderedDict()
+        self._letters = _Letters(form, mesh)
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -51,7 +87,7 @@ class Delivery:
         """Deliver until the endpoint wants no more events."""
         if self._progress.ended:
             return
-        async with open_endpoint(self._hook) as endpoint:
+        async with open_endpoint(self._hook, self._letters.form) as endpoint:
             tasks = [asyncio.create_task(work) for work in (self._read(endpoint), self._save(), self._until_ended())]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -129,7 +165,7 @@ class Delivery:
             self._room.release()
 
     async def _deliver(self, event: SandboxEvent, endpoint: Endpoint) -> None:
-        letter = cloud_event(event, await self._template(event))
+        letter = await self._letters.write(event)
         began, delay, attempts = time.monotonic(), FIRST_SECONDS, 0
         while True:
             attempts += 1
@@ -161,24 +197,15 @@ class Delivery:
         hook = self._hook
         if hook.kinds and event.kind not in hook.kinds:
             return False
+        if hook.user_id and event.user_id != hook.user_id:
+            return False
         if hook.project and event.to_json().get("project", "") != hook.project:
             return False
+        if not hook.template:
+            return True
         # Where nothing is known of a sandbox that is gone, its events are sent rather than lost.
-        return not hook.template or await self._template(event) in (hook.template, "")
-
-    async def _template(self, event: SandboxEvent) -> str:
-        known = self._templates.get(event.sandbox_id)
-        if known is None:
-            try:
-                known = (await self._mesh.sandboxes.get(event.sandbox_id)).template if event.sandbox_id else ""
-            except NotFound:
-                known = ""
-            except SandmeshError:
-                return ""
-            self._templates[event.sandbox_id] = known
-            if len(self._templates) > _TEMPLATES:
-                self._templates.popitem(last=False)
-        return known
+        info = await self._letters.info(event)
+        return info is None or info.template == hook.template
 
     async def _save(self) -> None:
         saved = ""
@@ -189,18 +216,19 @@ class Delivery:
                 saved = now
 
 
-async def run_hooks(hooks: Hooks, mesh: MeshAsync) -> None:
+async def run_hooks(hooks: Hooks, mesh: MeshAsync, form: LetterForm | None = None) -> None:
     """Deliver the events of all webhooks, those that are added meanwhile too, until it is cancelled."""
+    shape = form or CloudEvents()
     running: dict[str, tuple[Hook, asyncio.Task[None]]] = {}
     try:
         while True:
-            wanted = {name: hooks.get(name) for name in hooks.names()}
+            wanted = {name: hook for name in hooks.names() if (hook := hooks.get(name)).enabled}
             for name, (hook, task) in list(running.items()):
                 if wanted.get(name) != hook or _has_failed(name, task):
                     await _stop(running.pop(name)[1])
             for name, hook in wanted.items():
                 if name not in running:
-                    running[name] = hook, asyncio.create_task(Delivery(hooks, hook, mesh).run())
+                    running[name] = hook, asyncio.create_task(Delivery(hooks, hook, mesh, shape).run())
             await asyncio.sleep(_AGAIN_SECONDS)
     finally:
         for _, task in running.values():

@@ -13,13 +13,13 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from sandmesh.mesh import SandboxEvent
+from sandmesh.mesh import SandboxEvent, SandboxInfo
 from sandmesh.mesh.webhooks import sign
 from sandmeshd.contracts.public_addresses import is_never_reached, kind_of
 from sandmeshd.facades.webhooks.hooks import Hook
@@ -57,12 +57,43 @@ def cloud_event(event: SandboxEvent, template: str) -> dict[str, Any]:
     }
 
 
+class LetterForm(Protocol):
+    """What the requests of webhooks are."""
+
+    def letter(self, event: SandboxEvent, info: SandboxInfo | None) -> dict[str, Any]:
+        """Return the JSON of an event, with its `id`; `info` is None where nothing is known of its sandbox any more."""
+        ...
+
+    def headers(self, hook: Hook, letter: dict[str, Any], body: bytes) -> dict[str, str]:
+        """Return the headers of a request with a letter, which is `body` on the wire."""
+        ...
+
+
+class CloudEvents:
+    """CloudEvents, signed as Standard Webhooks."""
+
+    def letter(self, event: SandboxEvent, info: SandboxInfo | None) -> dict[str, Any]:
+        """Return an event."""
+        return cloud_event(event, "" if info is None else info.template)
+
+    def headers(self, hook: Hook, letter: dict[str, Any], body: bytes) -> dict[str, str]:
+        """Return the headers with the signature."""
+        moment = int(time.time())
+        return {
+            "Content-Type": "application/cloudevents+json; charset=utf-8",
+            "webhook-id": letter["id"],
+            "webhook-timestamp": str(moment),
+            "webhook-signature": sign(hook.secret, letter["id"], moment, body),
+        }
+
+
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the events of a webhook go."""
+    """Where the events of a webhook go, and in which form."""
 
     hook: Hook
     http: aiohttp.ClientSession
+    form: LetterForm
 
     async def post(self, event: dict[str, Any]) -> None:
         """Post an event.
@@ -71,14 +102,8 @@ class Endpoint:
             DeliveryError: It was not accepted with a status of 2xx within the time; redirects are not followed.
             EndpointGone: The status is 410.
         """
-        body, moment = json.dumps(event, ensure_ascii=False).encode(errors="replace"), int(time.time())
-        headers = {
-            "Content-Type": "application/cloudevents+json; charset=utf-8",
-            "webhook-id": event["id"],
-            "webhook-timestamp": str(moment),
-            "webhook-signature": sign(self.hook.secret, event["id"], moment, body),
-            "User-Agent": "sandmesh-webhooks",
-        }
+        body = json.dumps(event, ensure_ascii=False).encode(errors="replace")
+        headers = {"User-Agent": "sandmesh-webhooks", **self.form.headers(self.hook, event, body)}
         self._check_literal()
         try:
             request = self.http.post(self.hook.url, data=body, headers=headers, allow_redirects=False)
@@ -137,11 +162,14 @@ class _Resolver(AbstractResolver):
 
 
 @asynccontextmanager
-async def open_endpoint(hook: Hook) -> AsyncGenerator[Endpoint]:
-    """Open the endpoint of a webhook until the block ends; proxies of the environment are not used."""
+async def open_endpoint(hook: Hook, form: LetterForm | None = None) -> AsyncGenerator[Endpoint]:
+    """Open the endpoint of a webhook until the block ends, in CloudEvents' form by default.
+
+    Proxies of the environment are not used.
+    """
     connector = aiohttp.TCPConnector(resolver=_Resolver(hook.inward), family=socket.AF_UNSPEC, use_dns_cache=False)
     timeout = aiohttp.ClientTimeout(total=SECONDS)
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
     ) as http:
-        yield Endpoint(hook, http)
+        yield Endpoint(hook, http, form or CloudEvents())

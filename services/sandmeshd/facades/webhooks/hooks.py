@@ -17,6 +17,7 @@ from sandmesh.mesh.webhooks import sign
 from sandmesh.shared.files.atomic_file import open_replacement
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+CLOUD_EVENTS: Final = "cloudevents"
 MOST_DEAD: Final = 10_000
 """Dead letters that a webhook keeps; beyond them they are only counted."""
 
@@ -37,6 +38,14 @@ class Hook:
     """Whether its address may be one that is not public."""
     give_up_seconds: float = 24 * 3600
     """How long an event is tried."""
+    user_id: str = ""
+    """Only events of this user's sandboxes; empty: of all."""
+    enabled: bool = True
+    """Whether events are sent."""
+    form: str = CLOUD_EVENTS
+    """What its requests are; CloudEvents' form needs a secret of Standard Webhooks."""
+    details: dict[str, str] = field(default_factory=dict[str, str])
+    """What who added it keeps with it."""
 
 
 @dataclass
@@ -92,6 +101,17 @@ class Hooks:
         fields: dict[str, Any] = json.loads(self._path(name, "hook").read_text())
         fields["kinds"] = tuple(fields["kinds"])
         return Hook(**fields)
+
+    def replace(self, hook: Hook) -> None:
+        """Replace what a webhook is for; it goes on where it was.
+
+        Raises:
+            NotFound: There is none of its name.
+            InvalidArgument: Its URL has another form.
+        """
+        self.get(hook.name)
+        check(hook)
+        _write(self._path(hook.name, "hook"), asdict(hook))
 
     def remove(self, name: str) -> None:
         """Remove a webhook with its progress and dead letters.
@@ -161,7 +181,8 @@ def check(hook: Hook) -> None:
         raise InvalidArgument(f"{hook.url!r} is not a URL of a webhook: write https://host/path", {"field": "url"})
     if not hook.give_up_seconds > 0:
         raise InvalidArgument("a webhook gives up after a time above 0", {"field": "give_up"})
-    sign(hook.secret, "", 0, b"")
+    if hook.form == CLOUD_EVENTS:
+        sign(hook.secret, "", 0, b"")
 
 
 def _write(path: Path, fields: dict[str, Any]) -> None:

@@ -88,5 +88,11 @@ def request_about_ada(method: str, path: str) -> dict[str, Any]:
         "{build}": {"fromTemplate": "of-ada"},
         "snapshots": {"name": "of-ada"},
         "volumes": {"name": "of-ada"},
+        "webhooks": {
+            "name": "of-ada",
+            "url": "https://example.com/",
+            "events": ["sandbox.lifecycle.paused"],
+            "signatureSecret": "x",
+        },
     }
     return named.get(last, {"name": "of-ada"} if path == "/v3/templates" else {})

@@ -30,6 +30,8 @@ from sandmeshd.facades.e2b.control.parts import ControlParts
 from sandmeshd.facades.e2b.control.routes import add_routes
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.envd.service import STREAMS, UNARY
+from sandmeshd.facades.e2b.events.routes import EventRoutes
+from sandmeshd.facades.e2b.events.sender import WebhookSender
 from sandmeshd.facades.e2b.guests import Guests
 from sandmeshd.facades.e2b.identities import TokenMaker
 from sandmeshd.facades.e2b.pauses import Pauser
@@ -76,9 +78,8 @@ async def tenants(world: World) -> Tenants:
     made, evil = await world.create(ada, metadata={"a": "of-ada"}, timeout=900), await world.create(eve, timeout=900)
     place = f"/sandboxes/{made['sandboxID']}"
     snapshot = (await world.send("POST", f"{place}/snapshots", key, json={"name": "of-ada"}))[1]
-    (template,) = [
-        template for template in (await world.send("GET", "/templates", key))[1] if "of-ada" in template["aliases"]
-    ]
+    listed = (await world.send("GET", "/templates", key))[1]
+    (template,) = [template for template in listed if "of-ada" in template["aliases"]]
     ids = template["templateID"], template["buildID"], snapshot["snapshotID"]
     return Tenants(ada, eve, made, evil, *ids)
 
@@ -88,7 +89,8 @@ def all_routes(folder: Path) -> list[tuple[str, str]]:
     application, clients = web.Application(), MeshClients(MeshAddress("unix:///nowhere"))
     catalog, guests = Catalog(folder / "names.json"), Guests(clients)
     builder = Builder(clients, catalog, folder / "uploads")
-    parts = ControlParts(clients, catalog, builder, Shelf(clients), SandboxMeter(clients), "secret")
+    events = EventRoutes(clients, WebhookSender(clients, folder / "webhooks"), inward=False)
+    parts = ControlParts(clients, catalog, builder, Shelf(clients), SandboxMeter(clients), events, "secret")
     add_routes(application, parts, guests, Pauser(guests), Views(TokenMaker("x"), lambda: None))
     found: set[tuple[str, str]] = set()
     for route in application.router.routes():
@@ -113,11 +115,8 @@ async def test_no_route_shows_or_changes_what_is_another_users(world: World, ten
     assert len(routes) > 40
     for method, path in routes:
         named = filled(path, tenants)
-        for key, refused in (
-            (tenants.eve, {403, 404, 501}),
-            ("e2b_" + "0" * 40, {401, 403, 501}),
-            (None, {401, 403, 501}),
-        ):
+        unknown = {401, 403, 501}
+        for key, refused in ((tenants.eve, {403, 404, 501}), ("e2b_" + "0" * 40, unknown), (None, unknown)):
             headers = {"X-API-KEY": key} if key else {}
             parameter = {"/sandboxes/metrics": "sandbox_ids", "/snapshots": "sandboxID"}.get(path)
             query = f"?{parameter}={tenants.made['sandboxID']}" if parameter else ""

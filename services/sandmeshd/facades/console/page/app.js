@@ -36,6 +36,7 @@ function useHash() {
   useEffect(() => {
     const changed = () => setHash(location.hash);
     addEventListener("hashchange", changed);
+    changed();  // It may have changed since it was drawn.
     return () => removeEventListener("hashchange", changed);
   }, []);
   return hash.replace(/^#\/?/, "").split("/").map((part) => { try { return decodeURIComponent(part); } catch { return ""; } });

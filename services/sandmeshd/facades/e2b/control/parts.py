@@ -8,6 +8,7 @@ from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.builds.builder import Builder
 from sandmeshd.facades.e2b.builds.catalog import Catalog
 from sandmeshd.facades.e2b.control.meter import SandboxMeter
+from sandmeshd.facades.e2b.events.routes import EventRoutes
 from sandmeshd.facades.e2b.volumes.shelf import Shelf
 
 
@@ -20,5 +21,6 @@ class ControlParts:
     builder: Builder
     shelf: Shelf
     meter: SandboxMeter
+    events: EventRoutes
     secret: str
     """What tokens of volumes are sealed with."""

@@ -19,6 +19,7 @@ from sandmeshd.facades.e2b.control.sandboxes import SandboxRoutes, own_sandbox
 from sandmeshd.facades.e2b.control.snapshots import SnapshotRoutes, unsupported
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.errors import ApiError, api_error
+from sandmeshd.facades.e2b.events.routes import EventRoutes
 from sandmeshd.facades.e2b.guests import Guests
 from sandmeshd.facades.e2b.identities import public_id
 from sandmeshd.facades.e2b.marks import read_marks
@@ -49,6 +50,7 @@ def add_routes(application: web.Application, parts: ControlParts, guests: Guests
         *_of_sandboxes(SandboxRoutes(parts, guests, pauser, views), MetricsRoutes(parts.clients, parts.meter)),
         *_of_copies(SnapshotRoutes(parts.clients, parts.catalog), ForkRoutes(parts.clients, pauser, views)),
         *_of_templates(TemplateRoutes(parts.clients, parts.catalog, parts.builder)),
+        *_of_events(parts.events),
         *_of_volumes(VolumeRoutes(parts.shelf, parts.secret)),
         *[("*", path, unsupported) for path in _UNSUPPORTED],
     ]
@@ -104,6 +106,18 @@ def _of_templates(templates: TemplateRoutes) -> list[Route]:
         ("GET", "/templates/{id}", templates.get),
         ("GET", "/templates/{id}/tags", templates.tags),
         ("DELETE", "/templates/{id}", templates.delete),
+    ]
+
+
+def _of_events(events: EventRoutes) -> list[Route]:
+    return [
+        ("GET", "/events/sandboxes", events.list_events),
+        ("GET", "/events/sandboxes/{id}", events.list_events),
+        ("GET", "/events/webhooks", events.list_webhooks),
+        ("POST", "/events/webhooks", events.add),
+        ("GET", "/events/webhooks/{id}", events.get),
+        ("PATCH", "/events/webhooks/{id}", events.change),
+        ("DELETE", "/events/webhooks/{id}", events.delete),
     ]
 
 
