@@ -73,8 +73,12 @@ def test_clients_of_the_last_two_versions_use_this_mesh_and_this_client_uses_the
         version.client("check", address, facts)
         earlier[0].run("down", "--keep")
         address = start_mesh(version)
+
+        def found_by(other: Version) -> object:
+            return other.client("check", address, facts)["sandbox_id"]
+
         with ThreadPoolExecutor() as threads:
-            found = [*threads.map(lambda one: one.client("check", address, facts)["sandbox_id"], earlier)]
+            found = [*threads.map(found_by, earlier)]
     assert found == [facts["sandbox_id"]] * len(earlier)
 
 

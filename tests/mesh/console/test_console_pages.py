@@ -294,14 +294,19 @@ async def test_a_restart_of_the_mesh_is_told_and_overcome(world: ConsoleWorld) -
     settings = MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
     try:
         async with AsyncExitStack() as first:
-            address = (await first.enter_async_context(open_mesh(settings, lambda *_: None))).addresses[0]
+            address = (await first.enter_async_context(open_mesh(settings, lambda message, fraction: None))).addresses[
+                0
+            ]
             async with open_console(address, "127.0.0.1:0") as console, world.person(console.link(None)) as person:
                 await expect(person.page.get_by_role("heading", name="No sandbox is in use")).to_be_visible(
                     timeout=SLOW
                 )
                 await first.aclose()
                 await expect(person.page.get_by_role("status").first).to_contain_text("Trying again", timeout=SLOW)
-                async with open_mesh(settings, lambda *_: None), BaseSandboxAsync(base_url=address) as box:
+                async with (
+                    open_mesh(settings, lambda message, fraction: None),
+                    BaseSandboxAsync(base_url=address) as box,
+                ):
                     await expect(person.page.get_by_role("link", name=box.sandbox_id)).to_be_visible(timeout=SLOW)
                     await expect(person.page.get_by_text("Trying again")).to_be_hidden()
     finally:

@@ -54,11 +54,12 @@ class World:
         return str(made["id"])
 
     def channels(
-        self, kernel: str, token: str, **options: Any
+        self, kernel: str, token: str, protocols: tuple[str, ...] = ()
     ) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
         """Open a kernel's channels."""
         headers = {"Authorization": f"Bearer {token}"}
-        return self.http.ws_connect(f"{self.url}/api/kernels/{kernel}/channels", headers=headers, **options)
+        url = f"{self.url}/api/kernels/{kernel}/channels"
+        return self.http.ws_connect(url, headers=headers, protocols=protocols)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -117,7 +117,7 @@ async def test_at_most_so_many_trees_are_left_and_the_next_delete_waits(
     monkeypatch.setattr(records, "MOST_AWAITED", 3)
     removals, held = Removals(), threading.Event()
     for _ in range(2):
-        removals._threads.submit(held.wait)  # all of its threads wait, as for a slow disk
+        removals.threads.submit(held.wait)  # all of its threads wait, as for a slow disk
     for number in range(MOST_LEFT - 1):
         await removals.remove(_sandbox(folder, f"{number}", 10))
     # An entry is the folder of the workspace: two files of each are gone.

@@ -42,7 +42,7 @@ class Removals:
     """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(2, "removal")
+        self.threads = ThreadPoolExecutor(2, "removal")
         self._left: set[asyncio.Future[None]] = set()
 
     async def remove(self, folder: Folder) -> None:
@@ -50,7 +50,7 @@ class Removals:
         steps = await asyncio.to_thread(begin_removal, folder)
         if steps is None:
             return
-        left = asyncio.get_running_loop().run_in_executor(self._threads, _finish_removal, folder.sandbox_id, steps)
+        left = asyncio.get_running_loop().run_in_executor(self.threads, _finish_removal, folder.sandbox_id, steps)
         self._left.add(left)
         left.add_done_callback(self._left.discard)
         if len(self._left) >= MOST_LEFT:
@@ -60,7 +60,7 @@ class Removals:
         """Wait until everything is removed."""
         while self._left:
             await asyncio.wait(set(self._left))
-        self._threads.shutdown(wait=False)
+        self.threads.shutdown(wait=False)
 
 
 def _finish_removal(sandbox_id: str, steps: Iterator[None]) -> None:
