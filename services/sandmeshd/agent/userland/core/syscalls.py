@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import signal
+import struct
 from functools import cache
 
 TYPE_CHECKING = False  # as typing has it, which takes 5 ms before a container's kernel can start
@@ -53,6 +55,11 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _INSTRUCTION_BYTES: Final = 8
+_IS_X86: Final = os.uname().machine == "x86_64"
+_SYS_ARCH_PRCTL, _ARCH_GET_FS = 158, 0x1003
+_SYS_RSEQ = 334
+RSEQ_SIGNATURE: Final = 0x53053053
+"""What the C library passes to rseq(2) on x86-64."""
 _SYS_RT_SIGACTION: Final = {"x86_64": 13, "aarch64": 134}.get(os.uname().machine)
 _SYS_SETRESUID, _SYS_SETRESGID = {"x86_64": (117, 119), "aarch64": (147, 149)}.get(os.uname().machine, (None, None))
 SETS_THREADS_USER: Final = _SYS_SETRESUID is not None
@@ -110,28 +117,33 @@ def borrow_memory(work: Callable[[], int]) -> int:
 
     The child's descriptors, ids, namespaces and working directory are separate, and what it changes of Python's objects
     stays changed. So no page table is copied for what only enters namespaces and forks. What it forks has memory of its
-    own. This process must have one thread.
+    own. This process must have one thread. Where the C library or the processor is another one than glibc on x86-64,
+    the child is an ordinary fork.
 
     Returns: what `work` does.
 
     Raises:
-        OSError: The child could not be made.
+        OSError: The child could not be made, or `work` raised it.
         ChildProcessError: It was killed, and may have left Python's objects in any state.
     """
     returned: list[int] = []
     raised: list[Exception] = []
+    if not _STACK_END:
+        return _work_in_fork(work)
 
     def call(_: object) -> int:
         try:
+            # The kernel forgets this where memory is shared, and what the child forks would run without it.
+            if _SEQUENCES != (0, 0):
+                _libc.syscall(_SYS_RSEQ, *map(ctypes.c_ulong, _SEQUENCES), 0, ctypes.c_uint(RSEQ_SIGNATURE))
             returned.append(work())
         except Exception as error:
             raised.append(error)
         return 0
 
     # Within the stack that the system and Python know of: what the child forks stays there.
-    end = ctypes.c_size_t.in_dll(_interpreter, "__libc_stack_end").value
     callback = _Work(call)
-    stack = ctypes.c_void_p((end - _BORROWED_STACK) & ~15)
+    stack = ctypes.c_void_p((_STACK_END - _BORROWED_STACK) & ~15)
     child = _interpreter.clone(callback, stack, _CLONE_VM | _CLONE_VFORK, None)
     if child < 0:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -141,6 +153,60 @@ def borrow_memory(work: Callable[[], int]) -> int:
     if not returned:
         raise ChildProcessError("a process that shared this one's memory was killed")
     return returned[0]
+
+
+def _work_in_fork(work: Callable[[], int]) -> int:
+    with mmap.mmap(-1, mmap.PAGESIZE) as shared:
+        child = fork_bare()
+        if child == 0:
+            try:
+                shared.madvise(mmap.MADV_DONTFORK)
+                shared[:16] = struct.pack("=qq", 1, work())
+            except (OSError, ValueError) as error:
+                text = str(error).encode()[: mmap.PAGESIZE - 16]
+                shared[: 16 + len(text)] = struct.pack("=qq", 2, len(text)) + text
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        state, value = struct.unpack("=qq", shared[:16])
+        if state == 2:
+            raise OSError(shared[16 : 16 + value].decode(errors="replace"))
+        if state != 1:
+            raise ChildProcessError("a process that was to start others was killed")
+        return int(value)
+
+
+def restartable_sequences(fs: int) -> tuple[int, int]:
+    """Return the address and the size of what the C library has registered by rseq(2), zeros where it has not.
+
+    `fs` is the register of x86-64 that leads to the data of the thread.
+    """
+    try:
+        offset = ctypes.c_long.in_dll(_interpreter, "__rseq_offset").value
+        size = ctypes.c_uint.in_dll(_interpreter, "__rseq_size").value
+    except ValueError:
+        return 0, 0
+    return (fs + offset, max(size, 32)) if size else (0, 0)
+
+
+def _stack_end() -> int:
+    try:
+        return ctypes.c_size_t.in_dll(_interpreter, "__libc_stack_end").value if _IS_X86 else 0
+    except ValueError:
+        return 0
+
+
+def _own_sequences() -> tuple[int, int]:
+    fs = ctypes.c_ulong()
+    if not _IS_X86 or _libc.syscall(_SYS_ARCH_PRCTL, _ARCH_GET_FS, ctypes.byref(fs)) != 0:
+        return 0, 0
+    return restartable_sequences(fs.value)
+
+
+_STACK_END: Final = _stack_end()
+"""The address at which the stack of this process begins; 0 where memory cannot be borrowed."""
+_SEQUENCES: Final = _own_sequences()
+"""What the main thread has registered by rseq(2): zygotes and their forks have no other."""
 
 
 def set_name(name: str) -> None:

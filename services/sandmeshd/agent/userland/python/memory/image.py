@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sandmeshd.agent.userland.core import syscall_table
 from sandmeshd.agent.userland.core.syscall_table import PAGE, SyscallTable, call, system_call
+from sandmeshd.agent.userland.core.syscalls import restartable_sequences
 from sandmeshd.agent.userland.python import leftovers
 from sandmeshd.agent.userland.python.memory.mappings import Mapping, mappings, own_pages
 
@@ -160,18 +161,12 @@ def _thread() -> dict[str, Any]:
         for number in range(1, _SIGNALS + 1)
         if system_call(SIGACTION, number, None, action, 8) == 0
     ]
-    return {"fs": fs.value, "robust": (robust.value, size.value), "rseq": rseq(fs.value), "actions": actions}
-
-
-def rseq(fs: int) -> tuple[int, int]:
-    """Return the address and the size of what the C library has registered by rseq(2), zeros where it has not."""
-    library = ctypes.PyDLL(None)
-    try:
-        offset = ctypes.c_long.in_dll(library, "__rseq_offset").value
-        size = ctypes.c_uint.in_dll(library, "__rseq_size").value
-    except ValueError:
-        return 0, 0
-    return (fs + offset, max(size, 32)) if size else (0, 0)
+    return {
+        "fs": fs.value,
+        "robust": (robust.value, size.value),
+        "rseq": restartable_sequences(fs.value),
+        "actions": actions,
+    }
 
 
 def _thread_id_at(fs: int) -> int:

@@ -18,13 +18,13 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from sandmeshd.agent.userland.core.syscall_table import PAGE, SyscallTable, call, system_call
+from sandmeshd.agent.userland.core.syscalls import RSEQ_SIGNATURE, restartable_sequences
 from sandmeshd.agent.userland.python.memory import image as memory_image
 from sandmeshd.agent.userland.python.memory.mappings import Mapping, mappings
 
 _MMAP, _MUNMAP, _SIGPROCMASK, _MREMAP, _RSEQ, _CLOSE_RANGE = 9, 11, 14, 25, 334, 436
 _SET_ROBUST_LIST, _SET_TID_ADDRESS = 273, 218
 _SET_FS, _GET_FS = 0x1002, 0x1003
-_RSEQ_SIGNATURE: Final = 0x53053053
 _MOVE: Final = 3
 """MREMAP_MAYMOVE and MREMAP_FIXED."""
 _LOWEST, _HIGHEST = 0x10000, (1 << 47) - PAGE
@@ -130,7 +130,7 @@ class MemoryRestore:
         facts, own = self._facts, mappings("self")
         fs = ctypes.c_ulong()
         system_call(memory_image.ARCH_PRCTL, _GET_FS, ctypes.byref(fs))
-        calls = _rseq(memory_image.rseq(fs.value), 1)
+        calls = _rseq(restartable_sequences(fs.value), 1)
         area = table.address, table.address + table.size
         kernels, moves = _kernels(own, [mapping for mapping in facts["mappings"] if "name" in mapping], table)
         calls += [*_cleared([area, *kernels]), *moves]
@@ -183,7 +183,7 @@ def _reopen(fd: int, path: str, flags: int, position: int) -> bool:
 
 def _rseq(registered: Any, flags: int) -> list[bytes]:
     address, size = registered
-    return [call(_RSEQ, address, size, flags, _RSEQ_SIGNATURE)] if address else []
+    return [call(_RSEQ, address, size, flags, RSEQ_SIGNATURE)] if address else []
 
 
 def _cleared(kept: list[tuple[int, int]]) -> list[bytes]:
