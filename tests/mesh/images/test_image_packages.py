@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import tempfile
 import threading
@@ -18,17 +17,11 @@ from typing import Any
 import pytest
 
 from sandmesh.sandbox.boxes import BaseSandboxAsync
-from sandmeshd.images.settings import ImageSettings
-from sandmeshd.images.store import ImageStore
 from tests.image_roots import packages_root
 from tests.mesh.conftest import MeshMaker
 from tests.mesh.images.test_image_roots import mesh_with, run
-from tests.ordinary import run_tests, subordinate_home
 
 pytestmark = [pytest.mark.needs("busybox"), pytest.mark.needs("uids for sandboxes")]
-
-REAL = "SANDMESH_TEST_DEBIAN"
-"""The tar of a Debian root, as of `mmdebstrap --variant=apt bookworm`: PostgreSQL and nginx are installed in it."""
 
 _POSTINST = """#!/bin/sh
 set -e
@@ -54,15 +47,6 @@ GREETER = Program(
     start="busybox httpd -p 80 -h /srv/greeter",
     look=_SERVES,
     expected=("greetings", "777 755", "greeter\t1.0"),
-)
-DEBIAN = Program(
-    install="export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && "
-    "apt-get -qq install -y --no-install-recommends postgresql nginx curl && service postgresql start && "
-    'su postgres -c "createdb shop" && su postgres -c "psql -qc \'create table t as select 6*7 as answer\' shop"',
-    start="service postgresql start; service nginx start",
-    look="curl -sS --noproxy '*' http://127.0.0.1/ | grep -o 'Welcome to nginx' | head -1;"
-    "su postgres -c \"psql -Atc 'select answer from t' shop\"; stat -c %U /var/lib/postgresql",
-    expected=("Welcome to nginx", "42", "postgres"),
 )
 
 
@@ -139,21 +123,3 @@ async def test_what_is_installed_serves_in_snapshots_and_forks(make_mesh: MeshMa
         images: dict[str, Any] = {"debian": ((packages_root(source),), {"Env": ["PATH=/usr/sbin:/usr/bin"]})}
         async with mesh_with(make_mesh, images) as (mesh, folder):
             await check(mesh.addresses[0], f"oci:{folder}/debian", GREETER, [f"127.0.0.1:{port}"])
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL} names no root of Debian")
-async def test_postgresql_and_nginx_serve_in_snapshots_and_forks(make_mesh: MeshMaker) -> None:
-    async with mesh_with(make_mesh, {}) as (mesh, folder):
-        await ImageStore(ImageSettings(images=folder / "images"), folder).import_image(
-            Path(os.environ[REAL]), "debian:1"
-        )
-        await check(mesh.addresses[0], "debian:1", DEBIAN, ["packages"])
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL} names no root of Debian")
-@pytest.mark.needs("root", "uidmap")
-def test_postgresql_and_nginx_serve_for_an_ordinary_user_with_subordinate_ids() -> None:
-    with subordinate_home() as home:
-        run_tests(home, __file__, "-k", "not ordinary_user")
