@@ -51,7 +51,7 @@ class Commands:
             check=False,
         )
         assert not ok or done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:

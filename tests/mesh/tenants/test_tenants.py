@@ -84,11 +84,11 @@ def test_the_commands_show_and_set_quotas() -> None:
         assert assigned == {"user_id": "ada", "project": "research"}
         sandmesh.run("quota", "set", "--project", "research", "creates_per_minute=5")
         heading, *rows = [line.split() for line in sandmesh.run("quota", "show").out.splitlines()]
-        names = "NAME KIND SANDBOXES MEMORY CPUS CREATES PER MINUTE SNAPSHOT BYTES EXPOSED PORTS CALLS IN FLIGHT USERS"
-        assert heading == names.split()
-        assert rows[0] == ["default", "project", "0", "0MiB", "0", "0", "0MiB", "0", "0"]
-        assert rows[1] == ["research", "project", "0", "0MiB", "0", "0", "of", "5", "0MiB", "0", "0", "ada"]
-        assert rows[2] == ["ada", "user", "0", "of", "0", "0MiB", "of", "1024MiB", "0", "0", "0MiB", "0", "0"]
+        names = "NAME KIND SANDBOXES MEMORY CPUS CREATES PER MINUTE SNAPSHOT BYTES EXPOSED PORTS CALLS IN FLIGHT"
+        assert heading == [*names.split(), "PAUSED", "SANDBOXES", "USERS"]
+        assert rows[0] == ["default", "project", "0", "0MiB", "0", "0", "0MiB", "0", "0", "0"]
+        assert rows[1] == ["research", "project", "0", "0MiB", "0", "0", "of", "5", "0MiB", "0", "0", "0", "ada"]
+        assert rows[2] == ["ada", "user", "0", "of", "0", "0MiB", "of", "1024MiB", "0", "0", "0MiB", "0", "0", "0"]
         [shown] = sandmesh.run("quota", "show", "--user", "ada", "-o", "json").json
         assert shown["limits"] == {"sandboxes": 0, "memory_bytes": "1073741824"}
         assert sandmesh.run("quota", "set", "sandboxes=1", ok=False).code == 2

@@ -49,17 +49,22 @@ def state() -> Generator[Path]:
         yield folder / "state"
 
 
+def own_directories(state: Path) -> dict[str, str]:
+    """Return the variables by which commands keep and leave nothing outside of a test's folder."""
+    return {"SANDMESH_STATE_DIRECTORY": str(state), "SANDMESH_RUNTIME_DIRECTORY": str(state.parent / "run")}
+
+
 @pytest.fixture
 def sandmesh(state: Path) -> Commands:
     """Give commands that mean this directory."""
-    return Commands(MeshSettings(state_directory=state), {"SANDMESH_STATE_DIRECTORY": str(state)})
+    return Commands(MeshSettings(state_directory=state), own_directories(state))
 
 
 @pytest.fixture(scope="module")
 def world(state: Path) -> Generator[Path]:
     """Write the small world with the package of the template's own environment."""
     build = [sys.executable, "-m", "sandmeshd.cli.user", "build", "appworld"]
-    variables = {**os.environ, "SANDMESH_STATE_DIRECTORY": str(state)}
+    variables = {**os.environ, **own_directories(state)}
     subprocess.run(build, env=variables, check=True, timeout=400, stdout=subprocess.DEVNULL)
     environments = default_state_directory() / "cache" / "environments"
     python = next(environments.glob("*/lib/python3*/site-packages/appworld")).parents[3] / "bin" / "python"

@@ -123,9 +123,11 @@ class TemplateProcess:
             for namespace in namespaces:
                 syscalls.join(namespace)
                 os.close(namespace)
-            # One that was killed has nothing to report: its sandbox ends.
-            with suppress(ChildProcessError):
-                syscalls.borrow_memory(lambda: self._nest(agent, driver, user))
+            # Awaited here: a child that is killed while it waits would leave this interpreter without its lock.
+            if agent.recv(16) == FURNISHED:
+                # One that was killed has nothing to report: its sandbox ends.
+                with suppress(ChildProcessError):
+                    syscalls.borrow_memory(lambda: self._nest(agent, driver, user))
         except (OSError, ValueError) as error:
             _report_failure(agent, error)
         finally:
@@ -133,7 +135,7 @@ class TemplateProcess:
 
     def _nest(self, agent: socket.socket, driver: int, user: User) -> int:
         """Fork the first process of user code's namespaces, from within the sandbox's pid namespace."""
-        if agent.recv(16) != FURNISHED or _enter_nested_namespaces(user, driver):
+        if _enter_nested_namespaces(user, driver):
             return 0
         try:
             self._become_zygote(agent, socket.socket(fileno=driver), user)

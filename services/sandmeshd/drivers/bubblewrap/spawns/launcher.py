@@ -23,8 +23,6 @@ from sandmeshd.drivers.bubblewrap.uid_map import UidMap
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
 
 SEND_BYTES = 1 << 20
-_WHOLE = ".cache/fontconfig"
-"""A directory of a home that is linked as one: fontconfig keeps what is new in ~/.fontconfig where it cannot write."""
 
 
 class BwrapLauncher:
@@ -56,17 +54,11 @@ class BwrapLauncher:
         return zygote
 
     def _config(self, mounts: Mounts, key: ZygoteKey) -> dict[str, object]:
-        linked = sorted({_linked(name) for name in mounts.home_files})
-        seeds = [(f"{ENVIRONMENT}/home/{name}", f"{HOME}/{name}") for name in linked]
+        seeds = [(f"{ENVIRONMENT}/home/{name}", f"{HOME}/{name}") for name in mounts.home_files]
         hidden = [FOLDERS_OF_ALL, SOCKETS_OF_ALL]
         memory, size = memory_mounts(mounts.scratch), self._settings.scratch_bytes
         view = {"memory": memory, "size": size, "seeds": seeds, "hidden": hidden}
         return {"view": view, "python": f"{ENVIRONMENT}/bin/python", "environment": dict(key.variables)}
-
-
-def _linked(name: str) -> str:
-    """Return the file of a home, or the directory that is linked in place of its files."""
-    return _WHOLE if name.startswith(f"{_WHOLE}/") else name
 
 
 def control_sockets(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
