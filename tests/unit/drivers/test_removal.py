@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from sandmeshd.drivers.node import records
 from sandmeshd.drivers.node.process_driver import MOST_LEFT, Removals
 from sandmeshd.drivers.node.records import Folder
-from sandmeshd.runtime.user_namespaces.removal import remove_tree
+from sandmeshd.runtime.user_namespaces.removal import removal_steps, remove_tree
 
 DEPTH = 3000
 
@@ -42,6 +43,21 @@ def test_directories_closed_to_their_owner_are_removed(folder: Path) -> None:
     for path in (root / "a" / "b", root / "a", root):
         path.chmod(0)
     remove_tree(root)
+    assert not root.exists()
+
+
+def test_a_tree_that_two_remove_at_once_is_removed(folder: Path) -> None:
+    root = folder / "tree"
+    for number in range(200):
+        (root / f"{number}" / "a").mkdir(parents=True)
+        (root / f"{number}" / "a" / "file").touch()
+    first = removal_steps(root)
+    next(first)
+    with ThreadPoolExecutor() as threads:
+        second = threads.submit(remove_tree, root)
+        for _ in first:
+            assert not second.done()
+        second.result(timeout=60)
     assert not root.exists()
 
 

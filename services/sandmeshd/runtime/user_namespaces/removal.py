@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections import deque
@@ -16,6 +17,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def remove_tree(path: Path) -> None:
     """Remove a directory and everything in it; one that is not there is fine. Nothing may write to it meanwhile.
+
+    Another that removes it is waited for: a command may open the driver of a mesh that runs.
 
     Raises:
         PermissionError: Something in it is neither this user's nor of a subordinate uid.
@@ -39,11 +42,13 @@ def _remove(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         return
     try:
+        fcntl.flock(root, fcntl.LOCK_EX)
         names = (f".{secrets.token_hex(8)}" for _ in iter(int, 1))
         yield from _flatten(root, names)
     finally:
         os.close(root)
-    path.rmdir()
+    with suppress(FileNotFoundError):
+        path.rmdir()
 
 
 def _flatten(root: int, names: Iterator[str]) -> Iterator[None]:
