@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandmesh import BaseSandbox, BaseSandboxAsync, Secret, errors
-from sandmesh.inputs import Options
+from sandmesh.inputs import Options, Snapshot
 from sandmesh.mesh import MeshAsync
 from sandmeshd.mesh import Mesh
 from tests.mesh.conftest import run_mesh
@@ -165,6 +165,27 @@ async def test_forks_that_are_cut_off_or_lose_their_kernel_leave_nothing_behind(
         assert _held_memory() == []
         left = await box.run_shell_command("ls -l /proc/*/fd 2>/dev/null | grep -c memfd:kernel")
         assert left.text.strip() == "0"
+
+
+async def test_a_fork_that_is_cut_off_while_its_snapshot_is_deleted_leaves_no_sandbox(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MeshAsync(mesh.addresses[0]) as client, BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        deletes, delete = asyncio.Event(), box.delete_snapshot
+
+        async def wait_and_delete(snapshot: str | Snapshot) -> None:
+            deletes.set()
+            await asyncio.sleep(0.1)
+            await delete(snapshot)
+
+        monkeypatch.setattr(box, "delete_snapshot", wait_and_delete)
+        forking = asyncio.create_task(box.fork(2))
+        await deletes.wait()
+        forking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await forking
+        used = [sandbox.sandbox_id for sandbox in await client.sandboxes.list() if sandbox.in_use]
+        assert used == [box.sandbox_id]
 
 
 def _held_memory() -> list[str]:

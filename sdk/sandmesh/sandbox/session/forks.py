@@ -53,11 +53,16 @@ async def fork(
     not_copied += [f"kernel {name}: its variables" for name in kernels if name not in taken.kernels] + others
     snapshot = read_snapshot(taken.snapshot)
     spec.snapshot_id = snapshot.snapshot_id
+    forks = [copied(replace(config, sandbox_id=None, spec=spec)) for _ in range(count)]
     try:
-        forked = replace(config, sandbox_id=None, spec=spec)
-        made, error = await _make([copied(forked) for _ in range(count)], timeout)
-    finally:
-        await asyncio.shield(box.delete_snapshot(snapshot))
+        try:
+            made, error = await _make(forks, timeout)
+        finally:
+            await asyncio.shield(box.delete_snapshot(snapshot))
+    except BaseException:
+        # It was cancelled, or the snapshot could not be deleted, after they were made: nobody has them.
+        await asyncio.shield(_close(forks))
+        raise
     if not made and error is not None:
         raise error
     return Forks(made, error, not_copied)
@@ -157,6 +162,10 @@ async def _end(forks: list[B], tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    for one in forks:
+    await _close(forks)
+
+
+async def _close(forks: list[B]) -> None:
+    for fork in forks:
         with suppress(SandmeshError):  # Its lease ends it then.
-            await one.close()
+            await fork.close()
