@@ -130,7 +130,7 @@ class Sandbox(Lifecycle):
             CapabilityMissing: Its driver takes no snapshots, or copies no kernels though they are to be.
             WrongState: It is paused, its workspace is a directory of the host, or a kernel that is to be copied runs
                 a cell for all of the time, or has threads.
-            SandmeshError: There is none; nothing is left behind.
+            SandmeshError: No fork could be created; nothing is left behind.
         """
         with fork_lock:
             from sandmesh.sandbox.kernels import Forks  # noqa: PLC0415 - see above

@@ -124,12 +124,14 @@ async def open_gateway(
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)
         if _may_carry(settings):
-            listener.carry_grpc(
-                next((address for address in listening.addresses if not address.startswith("unix://")), "")
-            )
+            listener.carry_grpc(_first_of_tcp(listening.addresses))
         kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
         await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
         yield Gateway(listening.addresses, listener, activity, trail.refused_by_door)
+
+
+def _first_of_tcp(addresses: Iterable[str]) -> str:
+    return next((address for address in addresses if not address.startswith("unix://")), "")
 
 
 def _closed(forwarded_services: Iterable[ServiceDescriptor]) -> Closed:

@@ -42,7 +42,7 @@ async def fork(
     """Fork a sandbox into at most so many others, each open; `copied` makes a box that is not started.
 
     Raises:
-        SandmeshError: There is none; nothing is left behind.
+        SandmeshError: No fork could be created; nothing is left behind.
     """
     count, timeout = order.count, order.timeout
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
@@ -60,7 +60,7 @@ async def fork(
         finally:
             await asyncio.shield(box.delete_snapshot(snapshot))
     except BaseException:
-        # It was cancelled, or the snapshot could not be deleted, after they were made: nobody has them.
+        # Cancelled, or failed to delete the snapshot, after the forks had started: the caller never receives them.
         await asyncio.shield(_close(forks))
         raise
     if not made and error is not None:

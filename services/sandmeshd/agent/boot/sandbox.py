@@ -122,7 +122,7 @@ def _report_first(driver: int, pid: int) -> None:
 
 
 def _be_first(view: ZygoteMounts, mounts: SandboxMounts, descriptors: SandboxDescriptors, template: int) -> NoReturn:
-    """Be the sandbox's PID 1."""
+    """Run as the sandbox's PID 1."""
     try:
         locks = (descriptors.lock, descriptors.lease)
         kept = (*locks, descriptors.config, descriptors.driver, descriptors.memory, template)

@@ -61,7 +61,7 @@ async def open_python(processes: ProcessSpawner, environment: Mapping[str, str],
     """
     program = find_python(environment)
     if program:
-        # An IPython that is damaged, too old or too new is no reason to have no kernel.
+        # A damaged, too old or too new IPython must not prevent the kernel from starting.
         with suppress(ToolFailure):
             kernel = await open_program(processes, [program, "-c", START, _SITE], environment, cwd)
             kernel.program = program

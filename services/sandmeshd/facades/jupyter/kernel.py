@@ -44,7 +44,7 @@ class NotebookKernel:
         """Make its sandbox and start to answer.
 
         Raises:
-            SandmeshError: There is no sandbox or kernel for it.
+            SandmeshError: The sandbox or the kernel could not be started.
         """
         self._opened = await self._make()
         self._state = "idle"

@@ -102,7 +102,7 @@ class NotebookKernels:
 
         Raises:
             RequestError: The owner has too many.
-            SandmeshError: There is no sandbox for it.
+            SandmeshError: No sandbox could be created for it.
         """
         if len(self.of_owner(request.owner)) >= MOST_OF_OWNER:
             raise RequestError(429, f"there are {MOST_OF_OWNER} kernels: shut down one of them")

@@ -118,7 +118,7 @@ async def manage(sandboxes: SessionSandboxes, name: str, arguments: dict[str, An
 
 
 async def _run(sandboxes: SessionSandboxes, arguments: _Arguments) -> dict[str, object]:
-    """Do what a tool is called for; return what it answers besides the sandboxes."""
+    """Run the operation that a tool names; return its answer without the list of sandboxes."""
     match arguments:
         case NewSandbox():
             await sandboxes.make(arguments.sandbox_type)

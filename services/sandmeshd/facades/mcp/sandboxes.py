@@ -98,7 +98,7 @@ class SessionSandboxes:
 
         Raises:
             NotFound: It is none of this MCP session's.
-            SandmeshError: There is no fork.
+            SandmeshError: No fork could be created.
         """
         async with self._lock:
             forks = await self.find(sandbox_id).fork(count)

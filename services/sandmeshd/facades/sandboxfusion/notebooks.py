@@ -23,7 +23,7 @@ async def run_cells(sandboxes: SandboxPool, key: str, request: RunJupyter) -> di
     """Run cells until all have run or the time is over; a cell that raises stops none.
 
     Raises:
-        SandmeshError: There is no sandbox for it.
+        SandmeshError: No sandbox could be created for it.
         OSError: A file cannot be written.
     """
     async with sandboxes.sandbox(key, request.total_timeout) as box:

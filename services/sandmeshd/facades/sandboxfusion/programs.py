@@ -98,7 +98,7 @@ class SandboxPool:
 
         Raises:
             RequestError: Its language is not run here.
-            SandmeshError: There is no sandbox for it.
+            SandmeshError: No sandbox could be created for it.
         """
         language = _language(request.language)
         files = {name: content for name, content in request.files.items() if content is not None}

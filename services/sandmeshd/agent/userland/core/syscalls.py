@@ -113,7 +113,7 @@ def fork_bare() -> int:
 
 
 def borrow_memory(work: Callable[[], int]) -> int:
-    """Do something in a child that has this process's memory, while this process waits: see vfork(2).
+    """Run a function in a child that shares this process's memory, while this process waits: see vfork(2).
 
     The child's descriptors, ids, namespaces and working directory are separate, and what it changes of Python's objects
     stays changed. So no page table is copied for what only enters namespaces and forks. What it forks has memory of its

@@ -29,7 +29,7 @@ def run() -> None:
     channel = output.KernelSocket(socket.socket(fileno=os.dup(0)))
     pipes = [os.dup(1), os.dup(2)]
     nothing = os.open(os.devnull, os.O_RDWR)
-    # What libraries say while they are imported is no cell's output.
+    # Output that libraries print while they are imported does not belong to any cell.
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
     os.close(nothing)
