@@ -66,6 +66,7 @@ PAGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
             "Secret",
             "McpServer",
             "Snapshot",
+            "CallSummary",
             "SandboxStats",
             "StatsSample",
             "RegistryLogin",

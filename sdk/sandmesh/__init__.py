@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Secret, Snapshot
     from sandmesh.mesh import Mesh, MeshAsync
-    from sandmesh.results import SandboxStats, StatsSample, ToolResult
+    from sandmesh.results import CallSummary, SandboxStats, StatsSample, ToolResult
     from sandmesh.sandbox.boxes import (
         BaseSandboxAsync,
         BrowserSandboxAsync,
@@ -73,6 +73,7 @@ __all__ = [
     "BrowserSandboxAsync",
     "BuiltImage",
     "CallEvent",
+    "CallSummary",
     "Cleared",
     "ContentBlock",
     "Dropped",
@@ -168,6 +169,7 @@ _HOMES = {
     "SandboxService": "sandbox.service",
     "SessionInfo": "sandbox.session.info",
     "ToolResult": "results",
+    "CallSummary": "results",
     "SandboxStats": "results",
     "StatsSample": "results",
     "SandmeshError": "errors",

@@ -294,3 +294,32 @@ def _sample_fields(sample: dict[str, Any]) -> dict[str, Any]:
         "memory_bytes": int(sample["memory_bytes"]),
         "processes": int(sample["processes"]),
     }
+
+
+@dataclass(frozen=True)
+class CallSummary:
+    """A call that was made in a sandbox: its tool, when it began, how long it took in seconds, and how it ended.
+
+    `seconds` is None and `reason` empty while it runs. `reason` is EXITED, TIMED_OUT, CANCELLED, KILLED, OUT_OF_MEMORY
+    or SANDBOX_LOST; `is_error` says that its result is an error.
+    """
+
+    tool: str
+    started: datetime
+    seconds: float | None
+    reason: str
+    is_error: bool
+
+
+def read_calls(found: dict[str, Any]) -> list[CallSummary]:
+    """Read the structured result of `list_calls`."""
+    return [
+        CallSummary(
+            tool=str(call["tool"]),
+            started=datetime.fromtimestamp(float(call["started"]), UTC),
+            seconds=None if call["seconds"] is None else float(call["seconds"]),
+            reason=str(call["reason"]),
+            is_error=bool(call["is_error"]),
+        )
+        for call in found["calls"]
+    ]

@@ -90,7 +90,7 @@ from sandmesh._tools.mobile import (
     MobileSwipe,
     MobileTap,
 )
-from sandmesh._tools.processes import ListProcesses, ReadStats, StartProcess, TerminalSize, WaitForPort
+from sandmesh._tools.processes import ListCalls, ListProcesses, ReadStats, StartProcess, TerminalSize, WaitForPort
 from sandmesh._tools.training import CreateInstance, Evaluate, GetEnvProfile, GetTaskIds, ReleaseInstance, Step
 from sandmesh._tools.validation import input_schema, parse
 from sandmesh.toolkits.functions import DeclaredTool, SandboxTool, ToolFunction
@@ -221,6 +221,7 @@ __all__ = [
     "InterruptKernel",
     "LaunchProgram",
     "ListAllowedDirectories",
+    "ListCalls",
     "ListDirectory",
     "ListKernels",
     "ListMcpServers",

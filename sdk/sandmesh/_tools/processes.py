@@ -54,3 +54,11 @@ class ReadStats(Tool):
 
     The result is structured, with samples every 10 seconds since it was first asked, up to an hour.
     """
+
+
+@tool("process")
+class ListCalls(Tool):
+    """List the newest calls of the sandbox: the tool of each, when it began, how long it took and how it ended.
+
+    The result is structured. Arguments and results are not kept, and what only looks at the sandbox is not listed.
+    """

@@ -241,6 +241,7 @@ def read_capacity(message: pb.GetCapacityResponse) -> Capacity:
         pools=dict(message.pooled),
         templates=dict(message.templates),
         nodes=dict(message.nodes),
+        queued=message.queued,
         next_expiry=_optional_time(message, "next_expire_time"),
     )
 

@@ -312,13 +312,13 @@ class Capacity(Record):
     limit: int
     pools: Mapping[str, int]
     """Sandboxes that are ready and unused, by template."""
-
     templates: Mapping[str, int]
     """Sandboxes that count against the limit, by template."""
 
     nodes: Mapping[str, int]
     """Sandboxes that count against the limit, by node."""
-
+    queued: int = 0
+    """Creates that wait for a place."""
     next_expiry: datetime | None
     """When the next lease ends; None where there is none."""
 

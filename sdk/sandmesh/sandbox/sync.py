@@ -264,6 +264,7 @@ class Sandbox(Lifecycle):
     call_tool = blocking(SandboxAsync.call_tool)
     call = blocking(SandboxAsync.call)
     stats = blocking(SandboxAsync.stats)
+    list_calls = blocking(SandboxAsync.list_calls)
     stream = blocking_iterator(SandboxAsync.stream)
 
 

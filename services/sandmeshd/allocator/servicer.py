@@ -186,6 +186,7 @@ class SandboxServicer(NetworkServicer, PauseServicer, NodeTemplateServicer, sand
             next_expire_time=soonest,
             templates=capacity.templates,
             nodes=capacity.nodes,
+            queued=capacity.queued,
         )
 
     async def ReportActivity(self, request: pb.ReportActivityRequest, context: Context) -> pb.ReportActivityResponse:

@@ -352,7 +352,7 @@ async def test_every_view_fits_a_phone_and_everybody(world: ConsoleWorld, axe: s
         page = person.page
         await expect(page.get_by_role("link", name=box.sandbox_id)).to_be_visible(timeout=SLOW)
         await page.evaluate(axe)
-        tabs = ("timeline", "files", "python", "terminal", "network", "ports", "forks", "logs")
+        tabs = ("timeline", "usage", "files", "python", "terminal", "network", "ports", "forks", "logs")
         for place in (
             "",
             "events",

@@ -131,6 +131,15 @@ async def test_bad_requests_are_answered_with_what_is_wrong(caller: Caller) -> N
         assert await caller.status("GET", "sandboxes/sb_2222222222222222222222222") in (400, 404)
 
 
+async def test_use_is_asked_of_a_page_of_sandboxes_at_most(caller: Caller) -> None:
+    for ids in (None, "sb_x", [7], [""], ["x" * 129], ["sb_x"] * 101):
+        assert await caller.status("POST", "use", json={"ids": ids}) == 400
+    async with BaseSandboxAsync(base_url=caller.address) as box:
+        sent = {"headers": caller.headers, "json": {"ids": [box.sandbox_id, "sb_2222222222222222222222222"]}}
+        async with caller.http.post(f"{caller.origin}/console/api/use", **sent) as response:  # type: ignore[arg-type]
+            assert set((await response.json())["use"]) == {box.sandbox_id}
+
+
 BAD: list[tuple[str, str, dict[str, Any]]] = [
     *(("POST", "ports", {"seconds": 60, **one}) for one in ({}, {"port": "80"}, {"port": True}, {"port": 70_000})),
     *(("POST", "ports", {"port": 80, "seconds": one}) for one in (0, True, None, "60", 1e9)),

@@ -12,6 +12,7 @@ import sandmesh
 PUBLIC = [
     "APPWorldSandbox", "APPWorldSandboxAsync", "BFCLSandbox", "BFCLSandboxAsync",
     "BaseSandbox", "BaseSandboxAsync", "BrowserSandbox", "BrowserSandboxAsync", "BuiltImage", "CallEvent",
+    "CallSummary",
     "Cleared", "ContentBlock",
     "Dropped", "DummySandbox", "Environment", "EnvironmentRefusal", "FilesystemSandbox",
     "FilesystemSandboxAsync", "Forks", "GuiSandbox", "GuiSandboxAsync",

@@ -27,7 +27,7 @@ async def test_one_script_answers_by_tcp_with_a_password_and_by_unix_socket(tmp_
     async with external_server(tmp_path) as server:
         for url in (server.tcp_url, server.unix_url):
             async with open_store(StoreSettings(mesh_id="m", url=SecretStr(url))) as store:
-                assert await _capacity(store) == [0, b"0", [], [], [], []]
+                assert await _capacity(store) == [0, b"0", [], [], [], [], 0]
 
 
 async def test_meshes_on_one_server_do_not_see_each_other(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_many_commands_at_once_share_however_few_connections_there_may_be(
         async with asyncio.timeout(30), open_store(settings) as store:
             for _ in range(3):
                 answers = await asyncio.gather(*(_capacity(store) for _ in range(50)), store.hash("none"))
-                assert answers == [[0, b"0", [], [], [], []]] * 50 + [{}]
+                assert answers == [[0, b"0", [], [], [], [], 0]] * 50 + [{}]
 
 
 async def test_a_command_whose_caller_went_away_leaves_no_answer_to_the_next(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_a_command_whose_caller_went_away_leaves_no_answer_to_the_next(tmp
                 await asyncio.sleep(0)
             gone.cancel()
             assert await store.hash("none") == {}
-            assert await _capacity(store) == [0, b"0", [], [], [], []]
+            assert await _capacity(store) == [0, b"0", [], [], [], [], 0]
             await asyncio.wait([gone])
 
 

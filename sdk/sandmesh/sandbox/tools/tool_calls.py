@@ -11,12 +11,12 @@ from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.runner import HeardCollector, run_call
 from sandmesh._client.messages import read_name, read_tools
 from sandmesh._tools import TOOLS, Tool, build, description, dump
-from sandmesh._tools.processes import ReadStats
+from sandmesh._tools.processes import ListCalls, ReadStats
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import ProtocolMismatch
 from sandmesh.events import CallEvent
-from sandmesh.results import SandboxStats, ToolResult, read_stats
+from sandmesh.results import CallSummary, SandboxStats, ToolResult, read_calls, read_stats
 from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment, SandboxHandle
 
 _NAME = "the tool's name"
@@ -112,6 +112,20 @@ class ToolCallsAsync(SandboxHandle):
             return read_stats(result["structuredContent"], *map(sum, zip((0, 0), *traffic, strict=True)))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolMismatch(f"the sandbox's agent does not say what it uses: {result.text or error!r}") from None
+
+    async def list_calls(self) -> list[CallSummary]:
+        """List the newest 200 calls of the sandbox, the oldest first, without their arguments and results.
+
+        Calls that only look at it, as this one, are not listed; the list ends with the sandbox.
+
+        Raises:
+            ProtocolMismatch: Its agent answers with something else.
+        """
+        result = await self.call(ListCalls())
+        try:
+            return read_calls(result["structuredContent"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ProtocolMismatch(f"the sandbox's agent does not list its calls: {result.text or error!r}") from None
 
     def stream(self, tool: str, /, **arguments: Any) -> EventStream:
         """Run a tool and yield its events as they happen, with no limit on their size.

@@ -14,6 +14,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, InvalidArgument
 from sandmeshd.agent.calls.control import CallSignals, SignalHandler, StopHandler
 from sandmeshd.agent.calls.event_log import EVENT_COST, CallLog
+from sandmeshd.agent.calls.history import PastCall
 from sandmeshd.agent.calls.spill import Disk, Spill
 from sandmeshd.agent.calls.stdin import ProcessInput
 from sandmeshd.agent.calls.trace import CallPlace
@@ -243,6 +244,8 @@ class RunningCall(CallWriter):
     """A call from its start until its log is forgotten. Handlers write to it, a link's subscription reads it."""
 
     end_reason: int = pb.END_REASON_UNSPECIFIED
+    past: PastCall | None = None
+    """Its note in the history of the sandbox's calls."""
     forsaken = False
     """Whether it had no subscriber for longer than the reattach timeout."""
     _reattach_timer: asyncio.TimerHandle | None = None

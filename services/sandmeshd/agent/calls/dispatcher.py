@@ -15,6 +15,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallExpired, CallNotFound, InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Outcome, RunningCall, Timeouts
+from sandmeshd.agent.calls.history import CallHistory
 from sandmeshd.agent.calls.scarcity import scarcity
 from sandmeshd.agent.calls.spill import Disk
 
@@ -89,6 +90,8 @@ class CallTable:
         """Those that run and those whose logs are kept, by id."""
         self._finished: OrderedDict[str, float] = OrderedDict()
         self._bytes = 0
+        self.history = CallHistory()
+        """The newest calls, also those whose logs are forgotten."""
         self._expired: OrderedDict[str, None] = OrderedDict()
 
     def find(self, call_id: str) -> RunningCall | None:
@@ -224,6 +227,7 @@ class Dispatcher:
         if limit is not None and tools.is_bounded(start.tool):
             seconds = limit if seconds is None else min(seconds, limit)
         call = self.calls.kept[start.call_id] = RunningCall(start, self._policy.timeouts, self._policy.disk)
+        call.past = self.calls.history.begin(start.tool)
         task = self._loop.create_task(self._run(call, declared, handler, seconds))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -241,6 +245,8 @@ class Dispatcher:
                 traceback.print_exc(file=sys.stderr)
             message = f"The sandbox has run out: {lack}." if lack else _DEFECT
             outcome = await _failed(call, message)
+        if call.past is not None:
+            call.past.finish(outcome.reason, is_error=outcome.is_error)
         call.finish(outcome)
         self.calls.finish(call)
 

@@ -20,7 +20,7 @@ from sandmeshd.agent.processes.programs import Program, Programs
 if TYPE_CHECKING:
     from sandmesh._tools import Tool
     from sandmesh._tools.generic import RunShellCommand
-    from sandmesh._tools.processes import ListProcesses, StartProcess
+    from sandmesh._tools.processes import ListCalls, ListProcesses, StartProcess
     from sandmeshd.agent.calls.toolbox import Handler
 
 _REASON = "END_REASON_"
@@ -42,6 +42,7 @@ class ShellCommands:
             generic.RunShellCommand: self.run,
             processes.StartProcess: self.start,
             processes.ListProcesses: self.list,
+            processes.ListCalls: self.list_calls,
         }
 
     async def run(self, command: RunShellCommand, call: RunningCall) -> Outcome:
@@ -78,6 +79,11 @@ class ShellCommands:
         while len(listing := json.dumps({"processes": plain}).encode()) > 1 << 20:
             plain = plain[len(plain) // 4 + 1 :]
         return Outcome(structured=listing)
+
+    async def list_calls(self, _: ListCalls, call: RunningCall) -> Outcome:
+        """List the newest calls of the sandbox, of commands and of other tools."""
+        call.started()
+        return Outcome(structured=b"" if call.past is None else call.past.history.listing())
 
 
 def check_user(request: StartProcess) -> None:

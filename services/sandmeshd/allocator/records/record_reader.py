@@ -20,6 +20,7 @@ class UsageCounts:
     templates: Mapping[str, int] = field(default_factory=dict[str, int])
     nodes: Mapping[str, int] = field(default_factory=dict[str, int])
     callers: Mapping[str, int] = field(default_factory=dict[str, int])
+    queued: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ class RecordReader:
 
     async def capacity(self) -> UsageCounts:
         """Return what the mesh uses."""
-        used, soonest, *counts = await self._store.run("capacity", {})
-        return UsageCounts(int(used), int(float(soonest)), *(_counts(flat) for flat in counts))
+        used, soonest, *flat, queued = await self._store.run("capacity", {})
+        pooled, templates, nodes, callers = map(_counts, flat)
+        return UsageCounts(int(used), int(float(soonest)), pooled, templates, nodes, callers, int(queued))
 
     async def census(self) -> Census:
         """Count leases, queued requests and records."""

@@ -15,7 +15,7 @@ from sandmesh.errors import Denied, InvalidArgument, NotFound
 from sandmeshd.contracts.console import COOKIE
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.bodies import read_object
-from sandmeshd.facades.console import access, assets, cells, files, live, reach, snapshots, terminal
+from sandmeshd.facades.console import access, assets, cells, files, live, reach, snapshots, terminal, usage
 from sandmeshd.facades.console.guard import Guard
 from sandmeshd.facades.console.records import event_row, sandbox_row, session_row
 from sandmeshd.facades.console.sessions import SESSION_SECONDS, ConsoleSessions, Session
@@ -29,6 +29,8 @@ _BOX: Final = f"{_API}/sandboxes/{{id}}"
 _LONGEST_LEASE: Final = 30 * 24 * 3600
 _ACTIONS: Final = ("kill", "renew", "pause", "resume")
 _EVENTS: Final = 1_000
+_VIEWS: Final = {"computer-use": "desktop", "browser": "browser", "mobile": "mobile"}
+"""What a person can watch, by the group of tools that comes with it."""
 
 
 class Console:
@@ -56,7 +58,9 @@ class Console:
     def add(self, application: web.Application) -> None:
         """Add the routes to an application."""
         router, opened, within, using = application.router, self._guard.open, self._guard.session, self._guard.user
-        router.add_get(PATH, opened(_asset))
+        for place in ("/", PATH.rstrip("/")):
+            router.add_get(place, self._guard.page(_redirect))
+        router.add_get(PATH, self._guard.page(_asset))
         router.add_get(f"{PATH}{{name}}", opened(_asset))
         router.add_post(f"{_API}/session", opened(self._begin))
         router.add_get(f"{_API}/session", within(_whoami))
@@ -72,6 +76,9 @@ class Console:
         router.add_delete(f"{_BOX}/file", using(files.remove))
         router.add_post(f"{_BOX}/directory", using(files.make_directory))
         router.add_post(f"{_BOX}/cell", using(cells.run_cell))
+        router.add_get(f"{_BOX}/stats", using(usage.show_stats))
+        router.add_get(f"{_BOX}/calls", using(usage.show_calls))
+        router.add_post(f"{_API}/use", using(usage.show_use))
         # Whoever has the URL of a port uses it.
         router.add_get(f"{_BOX}/ports", using(reach.list_ports))
         router.add_post(f"{_BOX}/ports", using(reach.expose))
@@ -148,6 +155,10 @@ async def open_console(
             await console.close()
 
 
+async def _redirect(_: web.Request) -> web.Response:
+    return web.Response(status=308, headers={"Location": PATH})
+
+
 async def _asset(request: web.Request) -> web.Response:
     name = request.match_info.get("name", "index.html")
     content = (await asyncio.to_thread(assets.files)).get(name)
@@ -167,11 +178,23 @@ async def _sandbox(request: web.Request, session: Session) -> web.Response:
     events = await session.mesh.events.list(sandbox_id, limit=_EVENTS)
     row: dict[str, Any] | None = None
     try:
-        row = sandbox_row(await session.mesh.sandboxes.get(sandbox_id))
+        found = await session.mesh.sandboxes.get(sandbox_id)
+        row = {**sandbox_row(found), "views": await _views(session, found.template)}
     except (NotFound, InvalidArgument):
         if not events:
             raise
     return web.json_response({"sandbox": row, "events": [event_row(event) for event in events]})
+
+
+async def _views(session: Session, template: str) -> list[str]:
+    """Return the kinds of views that sandboxes of a template have."""
+    try:
+        templates = await session.mesh.templates.list()
+    except Denied:
+        # A token for one sandbox lists no templates: its tab of ports opens views all the same.
+        return []
+    groups = next((one.tool_groups for one in templates if one.name == template), ())
+    return [kind for group, kind in _VIEWS.items() if group in groups]
 
 
 async def _logs(request: web.Request, session: Session) -> web.Response:
@@ -220,7 +243,7 @@ async def _mesh(_: web.Request, session: Session) -> web.Response:
         }
         for template in templates
     ]
-    numbers = {"used": capacity.used, "limit": capacity.limit, "nodes": dict(capacity.nodes)}
+    numbers = {"used": capacity.used, "limit": capacity.limit, "queued": capacity.queued, "nodes": dict(capacity.nodes)}
     shares = {"pools": dict(capacity.pools), "by_template": dict(capacity.templates)}
     return web.json_response({**numbers, **shares, "templates": listed, "health": health})
 

@@ -6,6 +6,7 @@ cookie is not enough: each request must come from the console's own origin.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 from urllib.parse import urlsplit
@@ -30,6 +31,10 @@ HEADERS: Final = {
 }
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _ENDED: Final = "this session has ended: open the console by a new link of `sandmesh console`"
+_PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>sandmesh</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
+<style>body {{ max-width: 44rem; margin: 12vh auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif }}</style>
+</head><body><h1>The console is not here</h1><p>{}.</p></body></html>"""
 _ONLY_SHOWS: Final = "this session only shows: it uses and changes nothing"
 
 Handler = Callable[[web.Request, Session], Awaitable[web.StreamResponse]]
@@ -43,7 +48,11 @@ class Guard:
         self._sessions = sessions
         self._hosts = hosts
 
-    def open(self, handler: Route) -> Route:
+    def page(self, handler: Route) -> Route:
+        """Return a handler for what needs no session and is shown as it is: failures are pages, too."""
+        return self.open(handler, failure_page)
+
+    def open(self, handler: Route, fail: Callable[[Exception], web.Response] | None = None) -> Route:
         """Return a handler for what needs no session."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -51,7 +60,7 @@ class Guard:
                 self._check_host(request)
                 response = await handler(request)
             except (RequestError, SandmeshError) as error:
-                response = failure(error)
+                response = (fail or failure)(error)
             if not response.prepared:
                 response.headers.update(HEADERS)
             return response
@@ -101,6 +110,17 @@ class Guard:
     def _check_host(self, request: web.Request) -> None:
         if request.host not in self._hosts:
             raise RequestError(421, "this name is not the console's: open it by the link of `sandmesh console`")
+
+
+def failure_page(error: Exception) -> web.Response:
+    """Return a failure as a page for a person.
+
+    Raises:
+        Exception: It is none that clients are told of.
+    """
+    answer = failure(error)
+    why = error.message if isinstance(error, RequestError | SandmeshError) else str(error)
+    return web.Response(text=_PAGE.format(html.escape(why)), status=answer.status, content_type="text/html")
 
 
 def failure(error: Exception) -> web.Response:

@@ -61,6 +61,8 @@ class _Live:
         self._events: list[SandboxEvent] = []
         self._arrived = asyncio.Event()
         self._known: set[str] = set()
+        self._only = session.principal.sandbox_id or None
+        """The one sandbox that a token of the scope sandbox shows."""
 
     async def run(self) -> None:
         while True:
@@ -74,7 +76,7 @@ class _Live:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _follow(self) -> None:
-        newest = await self._session.mesh.events.list(limit=_EVENTS)
+        newest = await self._session.mesh.events.list(self._only, limit=_EVENTS)
         self._events.clear()
         await self._send_all()
         await self._send("events", events=[event_row(event) for event in newest], whole=True)
@@ -82,7 +84,7 @@ class _Live:
         await first_of(self._collect(after), self._pass_on())
 
     async def _collect(self, after: str) -> None:
-        async with self._session.mesh.events.follow(after=after) as events:
+        async with self._session.mesh.events.follow(self._only, after=after) as events:
             async for event in events:
                 self._events.append(event)
                 self._arrived.set()
@@ -101,9 +103,13 @@ class _Live:
                 await self._send_changed(changed)
 
     async def _send_all(self) -> None:
-        found = await self._session.mesh.sandboxes.list()
-        self._known = {one.sandbox_id for one in found}
-        await self._send("all", sandboxes=[sandbox_row(one) for one in found])
+        if self._only is None:
+            rows = [sandbox_row(one) for one in await self._session.mesh.sandboxes.list()]
+        else:
+            row = await self._row(self._only)
+            rows = [] if row is None else [row]
+        self._known = {row["id"] for row in rows}
+        await self._send("all", sandboxes=rows)
 
     async def _send_changed(self, changed: set[str]) -> None:
         rows = await asyncio.gather(*(self._row(sandbox_id) for sandbox_id in changed))

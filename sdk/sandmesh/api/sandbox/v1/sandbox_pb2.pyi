@@ -1312,10 +1312,13 @@ class GetCapacityResponse(_message.Message):
     NEXT_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     TEMPLATES_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
     used: _builtins.int
     """Sandboxes that exist or are being created."""
     limit: _builtins.int
     """The most that may exist."""
+    queued: _builtins.int
+    """Creates that wait for a place."""
     @_builtins.property
     def pooled(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Sandboxes that are ready and unused, by template."""
@@ -1341,10 +1344,11 @@ class GetCapacityResponse(_message.Message):
         next_expire_time: _timestamp_pb2.Timestamp | None = ...,
         templates: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         nodes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        queued: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["next_expire_time", b"next_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "next_expire_time", b"next_expire_time", "nodes", b"nodes", "pooled", b"pooled", "templates", b"templates", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "next_expire_time", b"next_expire_time", "nodes", b"nodes", "pooled", b"pooled", "queued", b"queued", "templates", b"templates", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,7 @@ export function Confirm({ title, text, action, close, done }) {
   useEffect(() => dialog.current.showModal(), []);
   const confirm = async (event) => {
     event.preventDefault();
-    try { await done(); close(); } catch (error) { setProblem(error.message); }
+    try { await done(); dialog.current.close(); } catch (error) { setProblem(error.message); }
   };
   return html`<dialog ref=${dialog} onClose=${close} aria-labelledby="confirm-title"><form onSubmit=${confirm}>
     <h2 id="confirm-title">${title}</h2><p>${text}</p>${problem ? html`<p class="problem" role="alert">${problem}</p>` : null}

@@ -34,6 +34,8 @@ export function post(path, body) {
 
 export function box(id) { return `sandboxes/${encodeURIComponent(id)}`; }
 
+export const HAS_SOCKETS = typeof WebSocket === "function";
+
 export function socket(path) {
   const url = new URL(`api/${path}`, location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";

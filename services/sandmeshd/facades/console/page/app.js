@@ -1,7 +1,7 @@
 // The frame of the console: who is here, which view is shown, and what is said when something fails.
 
 import { h, html, render, useEffect, useState } from "./preact.js";
-import { Failure, json, post, request, whenEnded } from "./api.js";
+import { Failure, HAS_SOCKETS, json, post, request, whenEnded } from "./api.js";
 import { Store } from "./store.js";
 import { List } from "./list.js";
 import { Sandbox } from "./sandbox.js";
@@ -13,9 +13,12 @@ import { Share } from "./share.js";
 
 const VIEWS = [["", "Sandboxes"], ["events", "Events"], ["snapshots", "Snapshots"], ["mesh", "Mesh"], ["access", "Access"]];
 const ALL = new Set(["admin", "project-admin", "read-only"]);
+const more = (scope) => scope !== "sandbox";
+const OFFERED = { access: (scope) => ALL.has(scope), snapshots: more, mesh: more };
 const store = new Store();
 
 function Ended({ message }) {
+  if (!HAS_SOCKETS) return html`<main class="ended"><h1>This browser cannot show the console</h1><p role="alert">${message}</p></main>`;
   return html`<main class="ended"><h1>The console is closed</h1><p role="alert">${message}</p>
     <p>Get a new link where the mesh is, and open it here:</p><pre>sandmesh console</pre></main>`;
 }
@@ -23,7 +26,7 @@ function Ended({ message }) {
 function Header({ session, view, problem, leave }) {
   const who = session.user || (session.project ? `project ${session.project}` : session.scope);
   return html`<header><a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" />sandmesh</a>
-    <nav aria-label="Views">${VIEWS.filter(([path]) => path !== "access" || ALL.has(session.scope)).map(([path, name]) => html`<a key=${path} href=${`#/${path}`}
+    <nav aria-label="Views">${VIEWS.filter(([path]) => OFFERED[path]?.(session.scope) ?? true).map(([path, name]) => html`<a key=${path} href=${`#/${path}`}
       aria-current=${view === path ? "page" : null}>${name}</a>`)}</nav>
     <span class="who" title=${`Your token's scope is ${session.scope}; the mesh is ${session.address}`}>${who}
       ${session.read_only ? html`<span class="badge">read-only</span>` : null}</span>
@@ -47,9 +50,26 @@ function useStore() {
   useEffect(() => store.subscribe(() => count((n) => n + 1)), []);
 }
 
+// Where what had the focus is gone, as a row of a sandbox that was killed, the keyboard goes on at the content.
+function useKeptFocus() {
+  useEffect(() => {
+    let last = null;
+    const note = (event) => { last = event.target; };
+    const look = new MutationObserver(() => {
+      if (!last || last.isConnected || document.activeElement !== document.body) return;
+      last = null;
+      document.getElementById("main")?.focus({ preventScroll: true });
+    });
+    addEventListener("focusin", note);
+    look.observe(root, { childList: true, subtree: true });
+    return () => { removeEventListener("focusin", note); look.disconnect(); };
+  }, []);
+}
+
 function Console({ session, leave }) {
   const [view, name, tab] = useHash();
   useStore();
+  useKeptFocus();
   useEffect(() => { document.title = name ? `${name} · sandmesh` : "sandmesh"; }, [name]);
   const shared = { store, session };
   let shown = html`<${List} ...${shared} />`;
@@ -69,6 +89,7 @@ function App() {
   const close = (why) => { store.close(); setMessage(why); };
   useEffect(() => {
     whenEnded(close);
+    if (!HAS_SOCKETS) return setMessage("This browser has no WebSockets, by which the console gets what changes. Use a current browser, or `sandmesh top` and `sandmesh ls` in a terminal.");
     begin().then((found) => { setSession(found); store.open(); }, (error) => close(error.message));
   }, []);
   const leave = async () => {

@@ -2,10 +2,12 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { Actions } from "./actions.js";
+import { post } from "./api.js";
 import { Welcome } from "./welcome.js";
-import { age, middle, tone } from "./format.js";
+import { age, bytes, middle, tone } from "./format.js";
 
 const PAGE = 100;
+const USE_SECONDS = 10;
 const COLUMNS = [
   ["id", "Sandbox", (one) => one.id],
   ["state", "State", (one) => one.state],
@@ -26,17 +28,40 @@ function matches(one, words) {
   return words.every((word) => text.includes(word));
 }
 
-function Row({ one, session, now }) {
+// What the sandboxes of a page use; to ask counts as a use of each, so that a person has to want it.
+function useUse(ids, wanted) {
+  const [use, setUse] = useState({});
+  const asked = useRef(ids);
+  asked.current = ids;
+  useEffect(() => {
+    if (!wanted) return undefined;
+    let asking = false;
+    const load = () => {
+      if (asking || document.hidden || !asked.current.length) return;
+      asking = true;
+      post("use", { ids: asked.current }).then((found) => setUse(found.use), () => {}).finally(() => { asking = false; });
+    };
+    load();
+    const timer = setInterval(load, USE_SECONDS * 1000);
+    return () => clearInterval(timer);
+  }, [wanted]);
+  return wanted ? use : null;
+}
+
+const USES = [["CPU", (one) => one.cpu.toFixed(2)], ["Memory", (one) => bytes(one.memory)], ["Network", (one) => bytes(one.sent + one.received)]];
+
+function Row({ one, session, now, use }) {
   const labels = Object.entries(one.labels).slice(0, 3);
   return html`<tr>
     <td data-name="Sandbox"><a href=${`#/sandbox/${encodeURIComponent(one.id)}`}>${one.id}</a>
       ${labels.map(([name, value]) => html`<span class="label" key=${name}>${name}=${value}</span>`)}</td>
     <td data-name="State"><${State} value=${one.state} /></td>
     <td data-name="Template">${one.image || one.template}</td>
-    <td data-name="Owner" title=${one.user}>${middle(one.user) || html`<span class="faint">${one.in_use ? "administrator" : "pool"}</span>`}</td>
+    <td data-name="Owner" title=${one.user}>${middle(one.user, 18) || html`<span class="faint">${one.in_use ? "administrator" : "pool"}</span>`}</td>
     <td data-name="Age">${age(now - one.created)}</td>
     <td data-name="Ends in">${one.expires ? age(one.expires - now) : html`<span class="faint">–</span>`}</td>
-    <td data-name="Node" title=${one.driver}>${one.node || html`<span class="faint">–</span>`}</td>
+    <td data-name="Node" >${one.node || html`<span class="faint">–</span>`} <span class="faint">${one.driver}</span></td>
+    ${use ? USES.map(([name, value]) => html`<td class="use" key=${name} data-name=${name}>${use[one.id] ? value(use[one.id]) : html`<span class="faint">–</span>`}</td>`) : null}
     <td class="end"><${Actions} sandbox=${one} session=${session} compact /></td></tr>`;
 }
 
@@ -54,6 +79,7 @@ export function List({ store, session }) {
   const [pools, setPools] = useState(false);
   const [sort, setSort] = useState(["created", 1]);
   const [page, setPage] = useState(0);
+  const [uses, setUses] = useState(false);
   const now = useClock();
   const field = useRef(null);
   useEffect(() => {
@@ -73,19 +99,23 @@ export function List({ store, session }) {
       const [a, b] = [order(one), order(other)];
       return (a < b ? -1 : a > b ? 1 : one.id < other.id ? -1 : 1) * sort[1];
     });
+  const pages = Math.max(1, Math.ceil(found.length / PAGE)), at = Math.min(page, pages - 1);
+  const shown = found.slice(at * PAGE, (at + 1) * PAGE);
+  const use = useUse(shown.filter((one) => one.in_use && one.state === "READY").map((one) => one.id), uses && !session.read_only);
   if (!store.loaded) return html`<p class="loading">Reading the list of sandboxes…</p>`;
   const used = all.length - pooled;
   if (!used && !pools) return html`<${Welcome} session=${session} pooled=${pooled} show=${() => setPools(true)} />`;
-  const pages = Math.max(1, Math.ceil(found.length / PAGE)), at = Math.min(page, pages - 1);
   const heading = ([name, title]) => html`<th key=${name} aria-sort=${sort[0] === name ? (sort[1] > 0 ? "ascending" : "descending") : "none"}>
     <button onClick=${() => setSort([name, sort[0] === name ? -sort[1] : 1])}>${title}</button></th>`;
   return html`<div class="bar"><h1>Sandboxes <span class="count">${used}</span></h1>
       <input ref=${field} type="search" placeholder="Filter by anything  /" aria-label="Filter" value=${words}
         onInput=${(event) => { setWords(event.target.value); setPage(0); }} />
       <label class="check"><input type="checkbox" checked=${pools} onChange=${(event) => setPools(event.target.checked)} />
-        Pools (${pooled})</label></div>
-    <div class="scroll"><table class="cards"><thead><tr>${COLUMNS.map(heading)}<th><span class="hidden">Actions</span></th></tr></thead>
-      <tbody>${found.slice(at * PAGE, (at + 1) * PAGE).map((one) => html`<${Row} key=${one.id} one=${one} session=${session} now=${now} />`)}</tbody></table></div>
+        Pools (${pooled})</label>
+      ${session.read_only ? null : html`<label class="check" title="Asked every ${USE_SECONDS} seconds, which counts as a use of each sandbox shown"><input type="checkbox" checked=${uses} onChange=${(event) => setUses(event.target.checked)} />
+        Use</label>`}</div>
+    <div class="scroll"><table class="cards"><thead><tr>${COLUMNS.map(heading)}${use ? USES.map(([name]) => html`<th key=${name}>${name}</th>`) : null}<th><span class="hidden">Actions</span></th></tr></thead>
+      <tbody>${shown.map((one) => html`<${Row} key=${one.id} one=${one} session=${session} now=${now} use=${use} />`)}</tbody></table></div>
     ${found.length ? null : html`<p class="nothing">No sandbox matches “${words}”.</p>`}
     ${pages > 1 ? html`<p class="pages"><button disabled=${!at} onClick=${() => setPage(at - 1)}>Previous</button>
       <span>Page ${at + 1} of ${pages}, ${found.length} sandboxes</span>

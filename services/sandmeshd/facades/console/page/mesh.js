@@ -12,17 +12,21 @@ export function Mesh() {
     const timer = setInterval(load, 5000);
     return () => clearInterval(timer);
   }, []);
-  if (problem) return html`<p class="problem" role="alert">${problem}</p>`;
+  if (problem) return html`<h1>Mesh</h1><p class="problem" role="alert">${problem}</p>`;
   if (!found) return html`<p class="loading">Asking the mesh…</p>`;
-  const troubles = found.health?.troubles ?? [], nodes = found.health?.nodes ?? [];
+  const troubles = found.health?.troubles ?? [], nodes = found.health?.nodes ?? [], preparations = found.health?.preparations ?? [];
+  const ofNode = (node) => troubles.filter((one) => one.node_id && one.node_id === node.node_id);
   return html`<h1>Mesh</h1>
     <p class="figure"><strong>${found.used}</strong> of ${found.limit} sandboxes
-      <meter min="0" max=${found.limit || 1} value=${found.used} high=${(found.limit || 1) * 0.9} aria-label="Capacity in use"></meter></p>
+      <meter min="0" max=${found.limit || 1} value=${found.used} high=${(found.limit || 1) * 0.9} aria-label="Capacity in use"></meter>
+      ${found.queued ? html`<span class="state wait">${found.queued} in the queue</span>` : html`<span class="faint">No create waits.</span>`}</p>
     ${troubles.map((one, index) => html`<p class="problem" key=${index}><strong>${one.part}${one.node_id ? ` ${one.node_id}` : ""}:</strong> ${one.detail} <em>${one.fix}</em></p>`)}
-    <h2>Nodes</h2>${found.health === null ? html`<p class="nothing">Nodes and health are shown to administrators.</p>` : html`<div class="scroll"><table>
-      <thead><tr><th>Node</th><th>Driver</th><th>In rotation</th><th>Sandboxes</th></tr></thead><tbody>
-      ${nodes.map((one) => html`<tr key=${one.name}><td>${one.name || one.node_id}</td><td>${one.driver}</td>
-        <td>${one.in_rotation ? "yes" : html`<span class="state bad">no</span>`}</td><td>${found.nodes[one.node_id] ?? 0}</td></tr>`)}</tbody></table></div>`}
+    <h2>Nodes</h2>${found.health === null ? html`<p class="nothing">Nodes and health are shown to administrators.</p>` : html`<div class="scroll"><table class="cards">
+      <thead><tr><th>Node</th><th>Driver</th><th>In rotation</th><th>Sandboxes</th><th>Found wrong</th></tr></thead><tbody>
+      ${nodes.map((one) => html`<tr key=${one.name}><td data-name="Node">${one.name || one.node_id}</td><td data-name="Driver">${one.driver}</td>
+        <td data-name="In rotation">${one.in_rotation ? "yes" : html`<span class="state bad">no</span>`}</td><td data-name="Sandboxes">${found.nodes[one.node_id] ?? 0}</td>
+        <td data-name="Found wrong">${ofNode(one).length ? ofNode(one).map((trouble, index) => html`<span key=${index}>${trouble.detail} <em>${trouble.fix}</em></span>`) : html`<span class="faint">nothing</span>`}</td></tr>`)}</tbody></table></div>
+      ${preparations.length ? html`<h2>Being built</h2><ul>${preparations.map((one, index) => html`<li key=${index}><strong>${one.template}</strong> on ${one.node_id}: ${one.step}</li>`)}</ul>` : null}`}
     <h2>Templates</h2><div class="scroll"><table><thead><tr><th>Template</th><th>In use</th><th>In its pool</th><th>Prepared</th></tr></thead><tbody>
       ${found.templates.map((one) => html`<tr key=${one.name}><td><strong>${one.name}</strong><br /><span class="faint">${one.description || one.image}</span></td>
         <td>${found.by_template[one.name] ?? 0}</td><td>${found.pools[one.name] ?? 0}</td>

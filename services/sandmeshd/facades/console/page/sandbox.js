@@ -3,7 +3,9 @@
 import { html, useEffect, useState } from "./preact.js";
 import { box, json } from "./api.js";
 import { Actions } from "./actions.js";
-import { Timeline } from "./timeline.js";
+import { History } from "./timeline.js";
+import { Usage } from "./usage.js";
+import { Watch } from "./watch.js";
 import { Terminal } from "./terminal.js";
 import { Files } from "./files.js";
 import { Cells } from "./cells.js";
@@ -13,8 +15,8 @@ import { Forks, Snapshots } from "./snapshots.js";
 import { State } from "./list.js";
 import { age, clock, middle, plain } from "./format.js";
 
-const TABS = [["timeline", "Timeline"], ["terminal", "Terminal"], ["files", "Files"], ["python", "Python"], ["network", "Network"], ["ports", "Ports"], ["forks", "Forks"], ["logs", "Logs"]];
-const USING = new Set(["terminal", "files", "python", "ports"]);
+const TABS = [["timeline", "Timeline"], ["usage", "Usage"], ["terminal", "Terminal"], ["files", "Files"], ["python", "Python"], ["network", "Network"], ["ports", "Ports"], ["forks", "Forks"], ["logs", "Logs"]];
+const USING = new Set(["usage", "terminal", "files", "python", "ports"]);
 const ENDED = new Set(["GONE", "FAILED", "LOST", "STOPPING"]);
 
 function Facts({ one }) {
@@ -43,6 +45,7 @@ function death(events) {
 export function Sandbox({ id, tab, store, session }) {
   const [read, setRead] = useState(null);
   const [problem, setProblem] = useState("");
+  useEffect(() => { document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }); }, [tab, !read]);
   const live = store.sandboxes.get(id);
   const newest = store.events.findLast((one) => one.sandbox === id)?.id;
   useEffect(() => {
@@ -54,7 +57,8 @@ export function Sandbox({ id, tab, store, session }) {
   const usable = !gone && !paused && !session.read_only;
   const why = gone ? "The sandbox has ended." : paused ? "The sandbox is paused: resume it first." : "This session is read-only: it does not use sandboxes.";
   const shown = {
-    timeline: () => html`<${Timeline} events=${read.events} allow=${usable ? id : ""} />`,
+    timeline: () => html`<${History} id=${id} events=${read.events} usable=${usable && one.state === "READY"} />`,
+    usage: () => html`<${Usage} id=${id} />`,
     terminal: () => html`<${Terminal} id=${id} />`,
     files: () => html`<${Files} id=${id} />`,
     python: () => html`<${Cells} id=${id} />`,
@@ -65,7 +69,7 @@ export function Sandbox({ id, tab, store, session }) {
   }[tab] ?? (() => html`<p class="nothing">There is no such view.</p>`);
   const needs = USING.has(tab) || (tab === "network" && gone);
   return html`<p class="crumbs"><a href="#/">Sandboxes</a></p>
-    <div class="bar"><h1 class="id">${id} <${State} value=${one ? one.state : "GONE"} /></h1><${Actions} sandbox=${gone ? null : one} session=${session} /></div>
+    <div class="bar"><h1 class="id">${id} <${State} value=${one ? one.state : "GONE"} /></h1>${usable ? html`<${Watch} id=${id} views=${read.sandbox?.views ?? []} />` : null}<${Actions} sandbox=${gone ? null : one} session=${session} /></div>
     ${gone ? html`<p class=${end && ["lost", "failed"].includes(end.kind) ? "problem" : "notice"}>It has ended${end ? html`: <strong>${end.kind}</strong> at ${clock(end.time)}${end.reason ? html`, ${end.reason}` : ""}, by ${end.actor || "the mesh"}` : ""}.</p>` : null}
     ${one ? html`<${Facts} one=${one} />` : null}
     <nav class="tabs" aria-label="Views of this sandbox">${TABS.map(([name, title]) => html`<a key=${name} href=${`#/sandbox/${encodeURIComponent(id)}/${name}`}

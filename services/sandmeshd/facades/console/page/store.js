@@ -4,6 +4,7 @@ import { ended, socket } from "./api.js";
 
 const MOST_EVENTS = 500;
 const AGAIN = [500, 1000, 2000, 5000];
+const MANY = 3;
 const SESSION_ENDED = 4401;
 
 export class Store {
@@ -39,7 +40,7 @@ export class Store {
     connection.onclose = (event) => {
       if (this.closed) return;
       if (event.code === SESSION_ENDED) return ended("This session has ended.");
-      this.problem = "Not connected: what you see may be old. Trying again…";
+      this.problem = `Not connected: what you see may be old. Trying again…${this.attempts < MANY ? "" : " If a proxy is between, it has to pass on WebSockets."}`;
       this.notify();
       setTimeout(() => this.again(), AGAIN[Math.min(this.attempts++, AGAIN.length - 1)]);
     };

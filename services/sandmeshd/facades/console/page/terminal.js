@@ -31,6 +31,13 @@ export function Terminal({ id }) {
       else terminal.write(new Uint8Array(data));
     };
     connection.onclose = () => setEnded((before) => before || "the connection has ended");
+    // Tab is the shell's: another key leaves it.
+    terminal.attachCustomKeyEventHandler((event) => {
+      if (event.key !== "F6" || !event.shiftKey) return true;
+      event.preventDefault();
+      if (event.type === "keydown") document.querySelector(".tabs [aria-current]")?.focus();
+      return false;
+    });
     terminal.onData((text) => send(encoder.encode(text)));
     terminal.onBinary((text) => send(Uint8Array.from(text, (character) => character.charCodeAt(0))));
     terminal.onResize(({ rows, cols }) => send(JSON.stringify({ rows, columns: cols })));
@@ -43,6 +50,6 @@ export function Terminal({ id }) {
       terminal.dispose();
     };
   }, [id, run]);
-  return html`<div class="shell" ref=${place}></div>
+  return html`<div class="shell" ref=${place}></div><p class="faint">Shift+F6 leaves the terminal by keyboard.</p>
     ${ended ? html`<p class="buttons" role="status">Closed: ${ended}. <button onClick=${() => { setEnded(""); setRun(run + 1); }}>Open another</button></p>` : null}`;
 }

@@ -1,6 +1,7 @@
 // Events: of one sandbox as its timeline, of all as a list.
 
 import { html, useState } from "./preact.js";
+import { outcome, Servers, useCalls } from "./calls.js";
 import { Allow, refusal } from "./network.js";
 import { clock, middle, milliseconds } from "./format.js";
 
@@ -15,9 +16,26 @@ function Phases({ phases }) {
     ${phases.map(([name, took]) => html`<span class="phase" key=${name}><i class=${`phase-${name}`}></i>${name} ${milliseconds(took)}</span> `)}</span>`;
 }
 
-export function Timeline({ events, linked, allow }) {
-  if (!events.length) return html`<p class="nothing">No events.</p>`;
-  return html`<ol class="timeline">${events.map((one) => html`<li key=${one.id} class=${BAD.has(one.kind) ? "bad" : ENDS.has(one.kind) ? "calm" : ""}>
+function Call({ one }) {
+  const end = outcome(one), bad = one.failed || (one.took !== null && one.reason !== "EXITED");
+  return html`<li class=${bad ? "bad call" : "call"}><time datetime=${new Date(one.time).toISOString()}>${clock(one.time)}</time> <code>${one.tool}</code>
+    <span class="faint"> ${one.took === null ? "" : `${milliseconds(one.took)} · `}</span><span class=${bad ? "state bad" : "faint"}>${end}</span></li>`;
+}
+
+// The events of one sandbox, and between them the calls that were made in it.
+export function History({ id, events, usable }) {
+  const [shown, setShown] = useState(true);
+  const [found, load] = useCalls(id, usable);
+  return html`${usable ? html`<p class="buttons"><label class="check"><input type="checkbox" checked=${shown} onChange=${(event) => setShown(event.target.checked)} />
+      Calls (${found.calls.length})</label><button onClick=${load}>Read again</button>${found.why ? html`<span class="note" role="status">${found.why}</span>` : null}</p>` : null}
+    <${Servers} servers=${found.servers} /><${Timeline} events=${events} calls=${shown ? found.calls : []} allow=${usable ? id : ""} />`;
+}
+
+export function Timeline({ events, calls, linked, allow }) {
+  const all = [...events, ...(calls ?? [])];
+  if (!all.length) return html`<p class="nothing">No events.</p>`;
+  if (calls?.length) all.sort((one, other) => one.time - other.time);
+  return html`<ol class="timeline">${all.map((one, at) => one.tool !== undefined ? html`<${Call} key=${`call-${at}`} one=${one} />` : html`<li key=${one.id} class=${BAD.has(one.kind) ? "bad" : ENDS.has(one.kind) ? "calm" : ""}>
     <time datetime=${new Date(one.time).toISOString()}>${clock(one.time)}</time> <strong>${one.kind}</strong>
     ${linked && one.sandbox ? html` <a href=${`#/sandbox/${encodeURIComponent(one.sandbox)}`}>${one.sandbox}</a>` : null}
     ${(one.phases || []).length ? html`<${Phases} phases=${one.phases} />` : null}
