@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandmesh import errors
+from sandmesh import BaseSandboxAsync, errors
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.template_builds import build_template
@@ -90,3 +90,13 @@ async def test_packages_that_the_host_has_are_there_at_once(make_mesh: MeshMaker
     ):
         ran = await box.call_tool("run_shell_command", {"command": "dpkg --version"})
     assert ran.text.startswith("Debian 'dpkg'")
+
+
+async def test_fonts_are_listed_from_a_cache_that_all_homes_share(make_mesh: MeshMaker) -> None:
+    """The environment's cache is the system's: each create made and each release removed 22 links in its place."""
+    async with asyncio.timeout(120), make_mesh() as mesh, BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        listed = await box.run_shell_command("fc-list | grep -c '^/usr/share/fonts'")
+        # Directories that it had to read it would have noted here.
+        noted = await box.run_shell_command("find ~ -name '*.cache-*'")
+    assert int(listed.text) > 10
+    assert not noted.text.strip()

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from sandmeshd.drivers.bubblewrap.systems.host import FONTS, bind_fonts
 from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME, MCP, USER, USER_ID, WORKSPACE
 from sandmeshd.drivers.node.interpreter import Interpreter
 
@@ -22,6 +23,8 @@ LINKS = {
     "/opt/noVNC/utils/novnc_proxy": f"{AGENT}/sandmeshd/agent/userland/desktop/novnc_proxy.py",
 }
 """Where programs that were written for E2B's sandboxes find their files, and noVNC's server."""
+FONT_CACHE = "home/.cache/fontconfig"
+"""Where the warm-up of an environment leaves what fontconfig knows of each directory of fonts."""
 SOCKETS = "/run/agent"
 FOLDERS_OF_ALL = "/run/others/sandboxes"
 SOCKETS_OF_ALL = "/run/others/agents"
@@ -109,7 +112,17 @@ class Mounts:
         seeds = [part for name in self.home_files for part in ("--ro-bind", str(home / name), f"{HOME}/{name}")]
         own = ("--ro-bind", str(self.agent), AGENT, "--ro-bind", str(self.mcp), MCP)
         data = [part for real, place in self.data for part in ("--ro-bind", str(real), place)]
-        return ["--ro-bind", str(self.environment), ENVIRONMENT, *seeds, *own, *data]
+        return ["--ro-bind", str(self.environment), ENVIRONMENT, *seeds, *self._fonts(), *own, *data]
+
+    def _fonts(self) -> tuple[str, ...]:
+        """Show the environment's cache of fonts as the system's, unless the template's system has one.
+
+        A mount for all sandboxes of a zygote costs less than files in each home.
+        """
+        cache = self.environment / FONT_CACHE
+        if str(FONTS) in (self.system or ()) or not cache.is_dir():
+            return ()
+        return bind_fonts(str(cache))
 
     def _workspace(self) -> tuple[str, ...]:
         if self.disk_bytes:

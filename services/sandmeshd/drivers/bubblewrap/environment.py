@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from sandmeshd.drivers.bubblewrap.arguments import SharedView, warm_up_arguments
+from sandmeshd.drivers.bubblewrap.arguments import FONT_CACHE, SharedView, warm_up_arguments
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.environments import PythonEnvironments, run_step
 from sandmeshd.drivers.node.readability import open_to_all
@@ -42,7 +42,7 @@ def _take_ownership(home: Path) -> None:
 
 
 def home_files(environment: Path) -> tuple[str, ...]:
-    """Return the files that the warm-up left in its home, relative to it."""
-    home = environment / "home"
+    """Return the files that the warm-up left in its home, relative to it, besides those that are mounted elsewhere."""
+    home, fonts = environment / "home", environment / FONT_CACHE
     files = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
-    return tuple(sorted(str(path.relative_to(home)) for path in files))
+    return tuple(sorted(str(path.relative_to(home)) for path in files if path.parent != fonts))
