@@ -15,6 +15,7 @@ from sandmesh import BaseSandboxAsync, GuiSandboxAsync
 from sandmesh.mesh import MeshAsync
 from tests.mesh.console.keyboard import has_focus, press_on, stops, tab_to
 from tests.mesh.console.person import ConsoleWorld, open_world, show, typed
+from tests.mesh.console.walk import WATCH, delays, storming
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -78,7 +79,7 @@ async def test_dialogs_keep_the_focus_and_return_it(world: ConsoleWorld) -> None
         await press_on(page, page.get_by_role("button", name="Kill it"))
         await expect(kill).to_have_count(0, timeout=SLOW)
         # What had the focus is gone: the keyboard goes on in the content, not at the page's start.
-        await page.wait_for_function("!!document.activeElement.closest('main')")
+        await expect(page.locator("main:focus, main :focus")).to_have_count(1)
 
 
 async def test_a_terminal_is_left_by_keyboard(world: ConsoleWorld) -> None:
@@ -221,3 +222,20 @@ async def secret_of(mesh: MeshAsync, scope: str, box: BaseSandboxAsync) -> str:
         case _:
             made = await mesh.tokens.create(scope)
     return made.secret
+
+
+async def test_what_is_created_and_killed_meanwhile_is_seen(world: ConsoleWorld) -> None:
+    async with box_of(world) as box, world.person(world.console.link(None)) as person:
+        await expect(person.page.get_by_role("link", name=box.sandbox_id)).to_be_visible(timeout=SLOW)
+        await person.page.evaluate(WATCH)
+        async with storming(world.address) as storm:
+            gone = "Object.values(window.seen).filter(one => one.gone).length"
+            async with asyncio.timeout(60):
+                while await person.page.evaluate(gone) < 4:
+                    pass
+        async with asyncio.timeout(60):
+            while (found := await delays(person.page, storm, 0)).unseen:
+                pass
+        assert len(found.creates) == len(found.kills) == len(storm.made) > 3
+        assert storm.failures == []
+        assert person.complaints == []

@@ -147,6 +147,7 @@ async def open_console(
         message = f"the console does not listen at {listen}, where others could read what is sent: {fix}"
         raise InvalidArgument(message, {"address": listen, "fix": fix})
     console = Console(address)
+    await asyncio.to_thread(assets.files)
     async with open_http(HttpAddresses((listen,)), [console.add], certificate) as urls:
         console.serve_at(origin.rstrip("/") if origin else urls[0])
         try:

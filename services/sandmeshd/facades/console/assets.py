@@ -14,8 +14,16 @@ VENDOR: Final = Path(__file__).with_name("vendor")
 TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
+_PRELOADS: Final = b"PRELOADS"
+"""What stands in the page for its modules, which a browser else finds one after the other."""
+
+
 @cache
 def files() -> dict[str, bytes]:
     """Return the files by their names, such as `app.js` and `xterm.css`."""
     paths = [*PAGE.iterdir(), *VENDOR.iterdir()]
-    return {path.name: path.read_bytes() for path in paths if path.suffix in TYPES}
+    found = {path.name: path.read_bytes() for path in paths if path.suffix in TYPES}
+    modules = ["preact.js", *sorted(path.name for path in PAGE.glob("*.js"))]
+    links = "\n".join(f'<link rel="modulepreload" href="{name}">' for name in modules)
+    found["index.html"] = found["index.html"].replace(_PRELOADS, links.encode())
+    return found

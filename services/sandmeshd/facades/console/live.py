@@ -16,7 +16,7 @@ from sandmeshd.facades.console.records import event_row, sandbox_row
 from sandmeshd.facades.console.sessions import Session
 
 HEARTBEAT_SECONDS: Final = 30.0
-_ROUND_SECONDS: Final = 0.4
+_ROUND_SECONDS: Final = 0.25
 """How long changes are collected before they are sent."""
 _AGAIN_SECONDS: Final = 2.0
 _FEW: Final = 32

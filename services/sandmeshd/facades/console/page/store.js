@@ -4,7 +4,7 @@ import { ended, socket } from "./api.js";
 
 const MOST_EVENTS = 500;
 const AGAIN = [500, 1000, 2000, 5000];
-const MANY = 3;
+const MANY = 2;
 const SESSION_ENDED = 4401;
 
 export class Store {

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { box, socket } from "./api.js";
+import { terminals } from "./vendor.js";
 
 function colours() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -14,10 +15,13 @@ export function Terminal({ id }) {
   const place = useRef(null);
   const [ended, setEnded] = useState("");
   const [run, setRun] = useState(0);
+  const [loaded, setLoaded] = useState(null);
+  useEffect(() => { terminals().then((found) => setLoaded(found), (error) => setEnded(error.message)); }, []);
   useEffect(() => {
-    const terminal = new window.Terminal({ cursorBlink: true, fontSize: 14, scrollback: 5000, theme: colours(),
+    if (!loaded) return undefined;
+    const terminal = new loaded.Terminal({ cursorBlink: true, fontSize: 14, scrollback: 5000, theme: colours(),
       fontFamily: "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', monospace", screenReaderMode: false });
-    const fit = new window.FitAddon.FitAddon();
+    const fit = new loaded.FitAddon();
     terminal.loadAddon(fit);
     terminal.open(place.current);
     fit.fit();
@@ -49,7 +53,7 @@ export function Terminal({ id }) {
       connection.close();
       terminal.dispose();
     };
-  }, [id, run]);
+  }, [id, run, loaded]);
   return html`<div class="shell" ref=${place}></div><p class="faint">Shift+F6 leaves the terminal by keyboard.</p>
     ${ended ? html`<p class="buttons" role="status">Closed: ${ended}. <button onClick=${() => { setEnded(""); setRun(run + 1); }}>Open another</button></p>` : null}`;
 }

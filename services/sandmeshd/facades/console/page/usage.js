@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { box, json } from "./api.js";
 import { bytes } from "./format.js";
+import { plots } from "./vendor.js";
 
 const SECONDS = 5;
 const HOUR = 3600;
@@ -57,7 +58,7 @@ function options(width, shown, format, pick) {
   };
 }
 
-function Plot({ title, note, times, lines, format }) {
+function Plot({ uPlot, title, note, times, lines, format }) {
   const place = useRef(null), plot = useRef(null);
   const [at, setAt] = useState(null);
   const names = Object.keys(lines), data = [times, ...Object.values(lines)];
@@ -67,7 +68,7 @@ function Plot({ title, note, times, lines, format }) {
     const dark = matchMedia("(prefers-color-scheme: dark)");
     const draw = () => {
       plot.current?.destroy();
-      plot.current = new window.uPlot(options(place.current.clientWidth, names, format, setAt), latest.current, place.current);
+      plot.current = new uPlot(options(place.current.clientWidth, names, format, setAt), latest.current, place.current);
     };
     draw();
     const observer = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height: 150 }));
@@ -88,7 +89,9 @@ function Plot({ title, note, times, lines, format }) {
 
 export function Usage({ id }) {
   const [found, setFound] = useState(null);
+  const [uPlot, setPlots] = useState(null);
   const [problem, setProblem] = useState("");
+  useEffect(() => { plots().then((made) => setPlots(() => made), (error) => setProblem(error.message)); }, []);
   useEffect(() => {
     let asking = false;
     const load = () => {
@@ -101,17 +104,17 @@ export function Usage({ id }) {
     const timer = setInterval(load, SECONDS * 1000);
     return () => clearInterval(timer);
   }, [id]);
-  if (!found) return problem ? html`<p class="problem" role="alert">${problem}</p>` : html`<p class="loading">Asking the sandbox…</p>`;
+  if (!found || !uPlot) return problem ? html`<p class="problem" role="alert">${problem}</p>` : html`<p class="loading">Asking the sandbox…</p>`;
   const oldest = found.history[0]?.time ?? found.time, own = found.own;
   const all = [...own.filter((one) => one.time < oldest), ...found.history, found];
   const times = all.map((one) => one.time / 1000), ours = own.map((one) => one.time / 1000);
   return html`${problem ? html`<p class="problem" role="alert">${problem}</p>` : null}
     <p class="faint">Its processes, without its agent. While this is shown the sandbox is asked every ${SECONDS} seconds, which counts as a use of it.</p>
     <div class="plots">
-      <${Plot} title="Processors" note=${`of ${found.cores}`} times=${times} lines=${{ cpu: all.map((one) => one.cpu) }} format=${decimals} />
-      <${Plot} title="Memory" note=${`of ${bytes(found.memory_total)}`} times=${times} lines=${{ memory: all.map((one) => one.memory) }} format=${bytes} />
-      <${Plot} title="Processes" times=${times} lines=${{ processes: all.map((one) => one.processes) }} format=${count} />
-      <${Plot} title="Disk" note=${`of ${bytes(found.disk_total)}`} times=${ours} lines=${{ disk: own.map((one) => one.disk) }} format=${bytes} />
-      <${Plot} title="Network" note=${`${bytes(found.sent)} sent, ${bytes(found.received)} received in all`} times=${ours} lines=${{ sent: rates(own, "sent"), received: rates(own, "received") }} format=${speed} />
+      <${Plot} uPlot=${uPlot} title="Processors" note=${`of ${found.cores}`} times=${times} lines=${{ cpu: all.map((one) => one.cpu) }} format=${decimals} />
+      <${Plot} uPlot=${uPlot} title="Memory" note=${`of ${bytes(found.memory_total)}`} times=${times} lines=${{ memory: all.map((one) => one.memory) }} format=${bytes} />
+      <${Plot} uPlot=${uPlot} title="Processes" times=${times} lines=${{ processes: all.map((one) => one.processes) }} format=${count} />
+      <${Plot} uPlot=${uPlot} title="Disk" note=${`of ${bytes(found.disk_total)}`} times=${ours} lines=${{ disk: own.map((one) => one.disk) }} format=${bytes} />
+      <${Plot} uPlot=${uPlot} title="Network" note=${`${bytes(found.sent)} sent, ${bytes(found.received)} received in all`} times=${ours} lines=${{ sent: rates(own, "sent"), received: rates(own, "received") }} format=${speed} />
     </div>`;
 }
