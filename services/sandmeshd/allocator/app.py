@@ -91,7 +91,7 @@ async def open_allocator(
         pause=pause,
         event_log=event_log,
         sweep=MeshSweep(maintenance, nodes, reconciler, store.mesh_id),
-        evacuation=Evacuation(store, records, filling),
+        evacuation=Evacuation(store, records, maintenance, filling),
         logs=SandboxLogs(nodes),
         snapshots=snapshots,
         health=HealthReporter(store, _monitor(store, settings, tasks), nodes),

@@ -28,7 +28,7 @@ from sandmeshd.mesh.doors import open_doors
 from sandmeshd.mesh.driver import decorated, open_driver
 from sandmeshd.mesh.image_builds import image_servicer
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
-from sandmeshd.mesh.shutdown import LEFT, Ending
+from sandmeshd.mesh.shutdown import LEFT, UNDELETED, Ending
 from sandmeshd.mesh.start_checks import (
     check_addresses_free,
     check_certificate_maker,
@@ -109,7 +109,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         driver = await stack.enter_async_context(decorated(bare, settings))
         broken = await _prepare(driver, book, progress)
         measured = Observed()
-        ending = Ending(settings.keep_sandboxes or settings.ephemeral, paths.services / LEFT)
+        ending = Ending(settings.keep_sandboxes or settings.ephemeral, paths.services / LEFT, paths.state / UNDELETED)
         internal = f"unix://{paths.services}/i"
         channel = await _open_internal(stack, settings, _Parts(store, driver, book, ending, measured, broken), internal)
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel, measured))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,9 @@ log = structlog.get_logger()
 LEFT = "left"
 """The file beside the services' sockets in which a mesh that ends notes how many sandboxes it has still to delete."""
 
+UNDELETED = "undeleted"
+"""The file beside the mesh's log in which a mesh that has ended notes why sandboxes could not be deleted, by id."""
+
 SECONDS = 30.0
 """How long no deletion may end before the rest is left to the next start."""
 
@@ -23,13 +27,15 @@ SECONDS = 30.0
 class Ending:
     """Whether sandboxes are kept; it may be changed as long as the mesh runs."""
 
-    def __init__(self, keep: bool, left: Path) -> None:
-        """Note in the file `left` how many sandboxes there still are while they are deleted."""
+    def __init__(self, keep: bool, left: Path, undeleted: Path) -> None:
+        """Note in the file `left` how many sandboxes are to be deleted, and in `undeleted` why some were not."""
         self.keep = keep
         self._left = left
+        self._undeleted = undeleted
 
     async def run(self, evacuation: Evacuation) -> None:
         """Remove every sandbox unless they are kept; what cannot be removed now, the next start removes."""
+        self._undeleted.unlink(missing_ok=True)
         if self.keep:
             return
         try:
@@ -37,6 +43,8 @@ class Ending:
             await asyncio.create_task(evacuation.run(SECONDS, self._note))
         except (SandmeshError, TimeoutError) as error:
             log.warning("some sandboxes are left; the next start removes them", error=str(error))
+            with suppress(SandmeshError, OSError):
+                self._undeleted.write_text(json.dumps(await asyncio.create_task(evacuation.troubles())))
         finally:
             self._left.unlink(missing_ok=True)
 
@@ -52,3 +60,12 @@ def sandboxes_left(file: Path) -> int | None:
         return int(file.read_text())
     except (OSError, ValueError):
         return None
+
+
+def undeleted_sandboxes(file: Path) -> dict[str, str]:
+    """Return why sandboxes of a mesh that has ended could not be deleted, by id; empty where it does not say."""
+    try:
+        found: dict[str, str] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found

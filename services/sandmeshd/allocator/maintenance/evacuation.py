@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from sandmeshd.allocator.background_tasks import BackgroundTasks
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.rounds import wait_with_timeout
 from sandmeshd.store import Store
@@ -15,14 +16,18 @@ from sandmeshd.store import Store
 log = structlog.get_logger()
 
 _LOOK_SECONDS = 0.2
+_ENDING = ("stopping", "saving")
 
 
 class Evacuation:
     """End the pools, then every sandbox, and wait until no record is left."""
 
-    def __init__(self, store: Store, records: RecordStore, filling: BackgroundTasks) -> None:
+    def __init__(
+        self, store: Store, records: RecordStore, maintenance: MaintenanceStore, filling: BackgroundTasks
+    ) -> None:
         self._notifications = store.notifications
         self._records = records
+        self._maintenance = maintenance
         self._filling = filling
 
     async def run(self, seconds: float, progress: Callable[[int], None] = lambda left: None) -> int:
@@ -48,3 +53,9 @@ class Evacuation:
                     woken.clear()
         log.info("the mesh is empty", ended=ended)
         return ended
+
+    async def troubles(self) -> dict[str, str]:
+        """Return why sandboxes could not be deleted yet, by their ids."""
+        return {
+            due.sandbox_id: due.detail for due in await self._maintenance.survey() if due.kind in _ENDING and due.detail
+        }

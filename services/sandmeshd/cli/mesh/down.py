@@ -17,7 +17,7 @@ from sandmeshd.cli.config.config_file import find_config
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.mesh.start import KEEP_SIGNAL
 from sandmeshd.mesh import MeshSettings, open_mesh
-from sandmeshd.mesh.shutdown import LEFT, sandboxes_left
+from sandmeshd.mesh.shutdown import LEFT, UNDELETED, sandboxes_left, undeleted_sandboxes
 from sandmeshd.runtime.locks import holder
 from sandmeshd.runtime.processes.child_process import readable
 from sandmeshd.runtime.telemetry.logs import configure_logging
@@ -38,6 +38,8 @@ class EndedMesh:
     kept: int
     failed: int
     """How many could not be deleted, and may go on running without a mesh."""
+    reasons: dict[str, str]
+    """Why these could not be deleted, by their ids, where the mesh said it."""
 
 
 async def end_mesh(*, keep: bool, timeout: float, progress: Progress = lambda left: None) -> EndedMesh:
@@ -61,7 +63,8 @@ async def end_mesh(*, keep: bool, timeout: float, progress: Progress = lambda le
         await _signal_and_wait(pid, KEEP_SIGNAL if keep else signal.SIGTERM, Wait(timeout, left_now, progress))
     left = _count_directories(settings)
     kept, failed = (left, 0) if keep else (0, left)
-    return EndedMesh(settings.mesh_id, pid, max(0, before - left), kept, failed)
+    reasons = undeleted_sandboxes(settings.paths.state / UNDELETED) if failed else {}
+    return EndedMesh(settings.mesh_id, pid, max(0, before - left), kept, failed, reasons)
 
 
 async def _clean_up(settings: MeshSettings) -> None:

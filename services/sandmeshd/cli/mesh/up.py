@@ -22,6 +22,9 @@ commands = typer.Typer(rich_markup_mode=None)
 PRINTED_EACH = 100
 """How many sandboxes are deleted between two lines of progress."""
 
+PRINTED_REASONS = 10
+"""Of how many sandboxes `down` says why they could not be deleted."""
+
 
 @dataclass(frozen=True)
 class UpOptions:
@@ -203,9 +206,16 @@ def down(
     else:
         _print_ended(ended)
     if ended.failed:
-        fix = "run `sandmesh down` again; `sandmesh doctor` says what is wrong with the driver"
-        typer.echo(f"Sandboxes that could not be deleted, and may still run: {ended.failed}; {fix}", err=True)
+        _print_undeleted(ended)
         raise typer.Exit(1)
+
+
+def _print_undeleted(ended: EndedMesh) -> None:
+    again = "mend that, then run `sandmesh down` again"
+    fix = again if ended.reasons else "run `sandmesh down` again; `sandmesh doctor` says what is wrong with the driver"
+    typer.echo(f"Sandboxes that could not be deleted, and may still run: {ended.failed}; {fix}", err=True)
+    for sandbox_id, reason in list(ended.reasons.items())[:PRINTED_REASONS]:
+        typer.echo(f"  {sandbox_id}: {reason}", err=True)
 
 
 def _print_left(left: int) -> None:
