@@ -6,13 +6,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from sandmeshd.gateway.metrics import GatewayMetrics
+from sandmeshd.gateway.routes.sandbox_use import SandboxGauges
 from sandmeshd.runtime.telemetry.metrics import AllocatorMetrics, MeshGauges, RpcMetrics, UsageGauges
 
 
 def rows() -> list[str]:
     """Return a row for each metric, by name."""
     registry = CollectorRegistry()
-    parts = [kind(registry) for kind in (RpcMetrics, GatewayMetrics, AllocatorMetrics, MeshGauges, UsageGauges)]
+    kinds = (RpcMetrics, GatewayMetrics, SandboxGauges, AllocatorMetrics, MeshGauges, UsageGauges)
+    parts = [kind(registry) for kind in kinds]
     found = [value for part in parts for value in vars(part).values() if isinstance(value, MetricWrapperBase)]
     return sorted(_row(metric) for metric in found)
 

@@ -115,6 +115,11 @@ def _faketime() -> str:
     return "" if found else "libfaketime is not installed (apt-get install faketime)"
 
 
+def _promtool() -> str:
+    install = "apt-get install --no-install-recommends prometheus"
+    return "" if shutil.which("promtool") else f"promtool is not installed ({install})"
+
+
 def _debian() -> str:
     lacking = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
     return f"this is not Debian: there is no {', '.join(lacking)}" if lacking else ""
@@ -199,6 +204,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "registry": _registry,
     "node": _node,
     "names": _names,
+    "promtool": _promtool,
     "python 3.12": _newer_python,
     "runsc": _runsc,
     "ssh": _ssh,

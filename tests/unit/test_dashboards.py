@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,16 +63,89 @@ def test_legends_and_texts_name_labels_that_their_series_have() -> None:
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
+def _promtool(*words: str) -> None:
+    command = ["promtool", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.needs("promtool")
 def test_prometheus_takes_the_rules_and_expressions_of_panels(tmp_path: Path) -> None:
     plain = [expression.replace("$__rate_interval", "5m") for expression in _expressions()]
-    assert all(one.count("(") == one.count(")") for one in plain)
     rules = [{"record": f"panel:{at}", "expr": one} for at, one in enumerate(plain)]
     file = tmp_path / "panels.yml"
     # Rules may be JSON, too, which is YAML.
     file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
-    promtool = shutil.which("promtool")
-    if promtool is not None:  # of Debian's package prometheus, which is large: people and releases have it
-        done = subprocess.run(
-            [promtool, "check", "rules", str(RULES), str(file)], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    _promtool("check", "rules", str(RULES), str(file))
+
+
+INFRA = 'fault="infra",instance="a"'
+SICK = {
+    "SandmeshCreatesFail": {f"sandmesh_create_faults_total{{{INFRA}}}": "0+1x60", "sandmesh_creates_total": "0+10x60"},
+    "SandmeshCreatesSlow": {
+        'sandmesh_create_seconds_bucket{le="10"}': "0+9x60",
+        'sandmesh_create_seconds_bucket{le="30"}': "0+10x60",
+        'sandmesh_create_seconds_bucket{le="+Inf"}': "0+10x60",
+    },
+    "SandmeshQueueGrows": {
+        "sandmesh_queue_length": "3x60",
+        "sandmesh_sandboxes": "100x60",
+        "sandmesh_sandboxes_limit": "100x60",
+    },
+    "SandmeshPoolEmpty": {
+        'sandmesh_pool_wanted{template="base"}': "4x60",
+        'sandmesh_pool_ready{template="base"}': "0x60",
+    },
+    "SandmeshCallsFail": {
+        f"sandmesh_call_faults_total{{{INFRA}}}": "0+1x60",
+        'sandmesh_calls_started_total{tool="run_shell_command"}': "0+50x60",
+    },
+    "SandmeshSandboxesLost": {"sandmesh_lost_total": "0+1x60"},
+    "SandmeshRpcsFail": {'sandmesh_rpcs_total{method="M",reason="STORE_UNAVAILABLE"}': "0+30x60"},
+    "SandmeshSandboxesUnmeasured": {"sandmesh_sandboxes_unmeasured": "2x60"},
+}
+"""Of each alert, the series of a mesh that it is for, a value a minute."""
+
+WELL = {
+    'sandmesh_create_faults_total{fault="infra"}': "0x60",
+    "sandmesh_creates_total": "0+10x60",
+    'sandmesh_create_seconds_bucket{le="0.1"}': "0+10x60",
+    'sandmesh_create_seconds_bucket{le="+Inf"}': "0+10x60",
+    "sandmesh_queue_length": "0x60",
+    "sandmesh_sandboxes": "100x60",
+    "sandmesh_sandboxes_limit": "100x60",
+    'sandmesh_pool_wanted{template="base"}': "4x60",
+    'sandmesh_pool_ready{template="base"}': "1x60",
+    'sandmesh_call_faults_total{fault="infra"}': "0x60",
+    'sandmesh_calls_started_total{tool="run_shell_command"}': "0+50x60",
+    "sandmesh_lost_total": "0x60",
+    'sandmesh_rpcs_total{method="M",reason="OK"}': "0+30x60",
+    "sandmesh_sandboxes_unmeasured": "0x60",
+}
+
+
+@pytest.mark.needs("promtool")
+def test_each_alert_fires_for_what_it_is_about_and_none_for_a_mesh_that_is_well(tmp_path: Path) -> None:
+    rules = {rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
+    assert rules.keys() == SICK.keys()
+    cases = [_case(WELL, name, []) for name in rules]
+    for name, rule in rules.items():
+        labels = {"SandmeshPoolEmpty": {"template": "base"}, "SandmeshRpcsFail": {"method": "M"}}.get(name, {})
+        texts = {key: re.sub(r"{{ (\S+) }}", _value, text) for key, text in rule["annotations"].items()}
+        cases.append(_case(SICK[name], name, [{"exp_labels": {**labels, **rule["labels"]}, "exp_annotations": texts}]))
+    file = tmp_path / "tests.json"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": cases}))
+    _promtool("test", "rules", str(file))
+
+
+def _value(found: re.Match[str]) -> str:
+    return {"$labels.template": "base", "$labels.method": "M", "$value": "2"}[found[1]]
+
+
+def _case(series: dict[str, str], name: str, alerts: list[object]) -> dict[str, object]:
+    """Return a test of promtool's: after 40 minutes of these series, an alert fires so."""
+    return {
+        "interval": "1m",
+        "input_series": [{"series": one, "values": values} for one, values in series.items()],
+        "alert_rule_test": [{"eval_time": "40m", "alertname": name, "exp_alerts": alerts}],
+    }

@@ -123,11 +123,14 @@ class AgentLink(asyncio.Protocol):
             detail = {"detail": f"no hello within {timeout:g} s"}
             raise SandboxLost(f"the agent of {self.sandbox_id} does not answer", detail) from None
 
-    def attach(self, subscriber: ChannelSubscriber, channel: int | None = None) -> int:
-        """Deliver what comes on a channel, by default a new one, to a subscriber; return the channel."""
+    def attach(self, subscriber: ChannelSubscriber, channel: int | None = None, *, counts: bool = True) -> int:
+        """Deliver what comes on a channel, by default a new one, to a subscriber; return the channel.
+
+        One that does not count is no use of the sandbox: it neither delays its idle time nor ends a pause.
+        """
         heartbeat = self.heartbeat
         heartbeat.busy = True
-        if not heartbeat.used:
+        if counts and not heartbeat.used:
             heartbeat.use()
         if heartbeat.rests:
             heartbeat.start()
@@ -135,7 +138,8 @@ class AgentLink(asyncio.Protocol):
             self._subscribers[channel] = subscriber
             return channel
         self._last_channel = self._last_channel % 0xFFFFFFFF + 1
-        self.heartbeat.unanswered.add(self._last_channel)
+        if counts:
+            heartbeat.unanswered.add(self._last_channel)
         self._subscribers[self._last_channel] = subscriber
         return self._last_channel
 
@@ -278,10 +282,10 @@ class AgentHeartbeat:
 class LinkChannel:
     """A channel of a link whose frames are awaited one by one; egress has the number 0."""
 
-    def __init__(self, link: AgentLink, number: int | None = None) -> None:
+    def __init__(self, link: AgentLink, number: int | None = None, *, counts: bool = True) -> None:
         self._link = link
         self._frames: asyncio.Queue[pb.FromAgent | None] = asyncio.Queue()
-        self.number = link.attach(self, number)
+        self.number = link.attach(self, number, counts=counts)
 
     def on_frame(self, frame: pb.FromAgent) -> None:
         """Queue a frame."""

@@ -42,6 +42,7 @@ from sandmeshd.gateway.ports.authority import UrlAuthority
 from sandmeshd.gateway.routes.activity import Activity
 from sandmeshd.gateway.routes.call_meters import CallQuotas
 from sandmeshd.gateway.routes.routes import Routes
+from sandmeshd.gateway.routes.sandbox_use import SandboxUse
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.addresses import is_open
 from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener, open_listener
@@ -116,6 +117,7 @@ async def open_gateway(
         for running in (tokens.watch(), routes.paused.watch(), *reports):
             stack.push_async_callback(_cancel, asyncio.create_task(running))
         listener = await stack.enter_async_context(open_listener(_addresses(settings), _certificate(settings)))
+        _measure_sandboxes(settings, routes, stub, measured, stack)
         listener.add(metrics_page(measured))
         authority = UrlAuthority(quotas, tokens, settings.connect_timeout_seconds)
         ports = open_ports(settings, routes, listener, activity.holding, trail.recorded, authority)
@@ -128,6 +130,20 @@ async def open_gateway(
         kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
         await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
         yield Gateway(listening.addresses, listener, activity, trail.refused_by_door)
+
+
+def _measure_sandboxes(
+    settings: GatewaySettings,
+    routes: Routes,
+    stub: sandbox_pb2_grpc.SandboxServiceAsyncStub,
+    measured: Observed,
+    stack: AsyncExitStack,
+) -> None:
+    """Show what single sandboxes use, where that is asked for."""
+    if settings.sandbox_metrics:
+        use = SandboxUse(routes, stub, settings, measured.registry)
+        measured.before_reading(use.refresh)
+        stack.callback(use.close)
 
 
 def _first_of_tcp(addresses: Iterable[str]) -> str:

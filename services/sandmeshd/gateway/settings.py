@@ -71,6 +71,12 @@ class GatewaySettings(Settings):
     )
     """While the audit's file or syslog cannot be written: continue with a warning, or refuse to start and changes."""
 
+    sandbox_metrics: int = Field(default=0, ge=0, le=1000, validation_alias="SANDMESH_SANDBOX_METRICS")
+    """Of how many sandboxes, at most, a gateway's `/metrics` shows what each of them uses; 0: of none."""
+
+    sandbox_metrics_seconds: float = Field(default=10.0, ge=0)
+    """After which a scrape measures them again; an earlier one gets the same values."""
+
     activity_seconds: float = Field(default=2.0, gt=0)
     """How often it tells which sandboxes are in use; idle times are several times as long."""
 

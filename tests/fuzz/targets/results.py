@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import tempfile
 import unicodedata
 from collections.abc import AsyncGenerator, Sequence
@@ -19,11 +20,12 @@ from sandmesh._calls.multiplexer import CallMux
 from sandmesh._calls.runner import Collector
 from sandmesh._calls.short_call import Quick
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import ProtocolMismatch, SandmeshError
 from sandmesh.events import Output
 from sandmesh.sandbox.mcp.connection import Handlers, McpConnectionAsync
 from sandmeshd.cli.replay.trace import read_format, read_trace
 from sandmeshd.cli.terminal.output import escape_controls
+from sandmeshd.gateway.routes.sandbox_use import read_use
 from tests.fuzz.messages import Filler, wire
 from tests.fuzz.mutation import encoded, mutated, text, value, varied
 from tests.fuzz.target import Fault, Feed, Target
@@ -206,10 +208,34 @@ def _feed_record(data: bytes) -> str:
     return "ok" if _records._parsed(data) else "unreadable"
 
 
+def _make_use(random: Random) -> bytes:
+    used: dict[str, Any] = {
+        "cpu": 0.5,
+        "cpu_seconds": 3,
+        "memory_bytes": 1 << 30,
+        "disk_bytes": None,
+        "processes": 7,
+        "history": [],
+    }
+    return encoded(random, varied(random, used))
+
+
+def _feed_use(data: bytes) -> str:
+    """Read what an agent says that its sandbox uses: numbers for Prometheus, or nothing."""
+    try:
+        found = read_use(data)
+    except ProtocolMismatch:
+        return "refused"
+    if not all(0 <= value < math.inf for value in found.values()):
+        raise Fault(f"{found} is shown")
+    return "ok"
+
+
 TARGETS = (
     Target("events", _make_events, simple(_feed_events)),
     Target("mcp-lines", _make_lines, simple(_feed_lines)),
     Target("recording", _make_trace, _open_trace),
     Target("terminal", _make_text, simple(_feed_text)),
     Target("record", _make_record, simple(_feed_record)),
+    Target("use", _make_use, simple(_feed_use)),
 )
