@@ -126,7 +126,7 @@ class AgentLink(asyncio.Protocol):
     def attach(self, subscriber: ChannelSubscriber, channel: int | None = None, *, counts: bool = True) -> int:
         """Deliver what comes on a channel, by default a new one, to a subscriber; return the channel.
 
-        One that does not count is no use of the sandbox: it neither delays its idle time nor ends a pause.
+        One that does not count neither delays the idle time of the sandbox nor ends a pause.
         """
         heartbeat = self.heartbeat
         heartbeat.busy = True

@@ -200,10 +200,10 @@ def read_use(data: bytes) -> dict[str, float]:
     """Read an agent's answer: the values that are there.
 
     Raises:
-        ProtocolMismatch: It is no such answer.
+        ProtocolMismatch: It is another answer.
     """
     try:
-        # One that is too long is cut, and so is no JSON any more.
+        # One that is too long was cut, so that it cannot be parsed.
         fields: dict[str, Any] = dict(json.loads(data[:_MOST_BYTES]))
         found = {name: float(fields[name]) for name in _OF_AGENT if fields[name] is not None}
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
