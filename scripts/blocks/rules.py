@@ -82,8 +82,8 @@ RULES: Final = (
     Rule("docs/ssh.md", not_run("is what ssh-config prints; tests/mesh/cli/test_ssh.py runs clients with it")),
     Rule("docs/(browser|recording|mobile).md", not_run("is output, or takes a browser or a phone")),
     Rule(
-        "docs/coding-agents.md",
-        not_run("takes keys of vendors; tests/mesh/integrations runs the agents on a scripted model"),
+        "docs/(coding|hosted)-agents.md",
+        not_run("takes keys of vendors; tests/mesh/integrations runs the agents with a scripted model"),
     ),
     Rule("docs/(agentbay|clouds).md", VENDOR),
     Rule("docs/(deploy|drivers|kubernetes).md", ENGINE, language=""),

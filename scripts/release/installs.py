@@ -34,6 +34,7 @@ USES: Final[Mapping[str, str]] = {
     "boxlite": _DRIVER.format("boxlite"),
     "otel": "import opentelemetry.exporter.otlp.proto.grpc.trace_exporter, sandmeshd.cli.config.trace_sampler",
     "ssh": "import sandmeshd.cli.ssh.commands, sandmeshd.cli.ssh.server",
+    "claude-worker": "import sandmeshd.cli.hosted_agents.commands, sandmeshd.cli.hosted_agents.claude",
     "tls": "import trustme, sandmeshd.runtime.certificates",
     "agentscope": "import sandmeshd.cli.agentscope.scripts, sandmesh.compat.agentscope_runtime",
     "all": "; ".join(

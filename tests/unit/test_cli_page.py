@@ -35,7 +35,9 @@ def test_every_command_answers_in_json_but_a_screen_and_those_that_pass_on_what_
         if not any("--output" in param.opts for param in command.params)
     }
     agents = [f"agent {name}" for name in AGENTS]
-    assert without == {f"sandmesh {name}" for name in ("run", "exec", "shell", "python", "mcp", "ssh", "top", *agents)}
+    assert without == {
+        f"sandmesh {name}" for name in ("run", "exec", "shell", "python", "mcp", "ssh", "top", "worker claude", *agents)
+    }
 
 
 @pytest.mark.parametrize("app", [user_app.app, service_app.app], ids=["sandmesh", "sandmeshd"])

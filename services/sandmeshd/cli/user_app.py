@@ -43,6 +43,13 @@ class UserCommands(LazyGroup):
             SANDBOXES,
             "agent_commands",
         ),
+        Entry(
+            "worker",
+            f"{CLI}.hosted_agents.commands",
+            "Serve agents that a vendor hosts, each session in a sandbox.",
+            SANDBOXES,
+            "worker_commands",
+        ),
         Entry("ssh", f"{CLI}.ssh.commands", "Open an SSH session in a sandbox by OpenSSH's ssh.", SANDBOXES),
         Entry("ssh-config", f"{CLI}.ssh.commands", "Print a block for ~/.ssh/config.", SANDBOXES),
         Entry("python", RUN, "Run Python code in a new sandbox.", SANDBOXES),

@@ -140,13 +140,14 @@ async def _nothing(_request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def model_apis(command: str, folder: Path) -> AsyncGenerator[ModelApis]:
-    """Serve the APIs until the block ends."""
+async def model_apis(command: str, folder: Path, more: Iterable[web.RouteDef] = ()) -> AsyncGenerator[ModelApis]:
+    """Serve the APIs, and more of them, until the block ends."""
     apis = ModelApis(command)
     app = web.Application(client_max_size=1 << 26)
     app.router.add_post("/v1/messages", apis.messages)
     app.router.add_post("/v1/responses", apis.responses)
     app.router.add_post("/v1beta/models/{model}", apis.generate)
+    app.router.add_routes(more)
     app.router.add_route("*", "/{path:.*}", _nothing)
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -27,7 +27,7 @@ def _write(root: Path, definition: str = GOOD, environment: str = 'requirements 
 def test_the_shipped_templates_share_one_environment() -> None:
     templates = load_templates()
     shipped = "aider appworld base bfcl browser claude code-interpreter-v1 codex data desktop e2b-base filesystem"
-    more = "gemini gui languages mobile opencode textarena training"
+    more = "gemini gui languages managed-agents mobile opencode textarena training"
     assert list(templates) == [*shipped.split(), *more.split()]
     assert templates["base"].tool_groups == ("generic", "git")
     assert templates["filesystem"].tool_groups == ("generic", "git", "filesystem")

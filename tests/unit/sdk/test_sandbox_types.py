@@ -37,7 +37,7 @@ def test_each_type_has_a_template_with_its_groups_a_member_and_registered_classe
     groups = {name: template.tool_groups for name, template in load_templates().items()}
     # Templates alone, of types that there are: another desktop, agents, games, languages, views for other systems.
     assert groups.pop("e2b-base") == groups.pop("code-interpreter-v1") == SANDBOX_TYPES["filesystem"]
-    for name in ("data", "aider", "claude", "codex", "gemini", "languages", "opencode"):
+    for name in ("data", "aider", "claude", "codex", "gemini", "languages", "managed-agents", "opencode"):
         assert groups.pop(name) == SANDBOX_TYPES["filesystem"]
     assert groups.pop("desktop") == SANDBOX_TYPES["gui"]
     assert groups.pop("textarena") == SANDBOX_TYPES["training"]

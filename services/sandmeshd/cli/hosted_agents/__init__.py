@@ -1,0 +1,1 @@
+"""`sandmesh worker`: sandboxes for agents that a vendor hosts."""
