@@ -98,8 +98,8 @@ stubs: set-up-dev
 release: set-up-release
 	@$(VENV)/python -m scripts.release $(RELEASE)
 
-# The documentation as a site, build/docs/site, with search and references. A link that leads nowhere fails.
-# DOCS=--serve serves it at http://127.0.0.1:8000.
+# The documentation as a site with search and references: build/site/VERSION, beside the versions that are there already.
+# A link that leads nowhere fails. DOCS=--serve serves it at http://127.0.0.1:8000; DOCS="--into SITE" adds it to another site.
 docs: set-up-dev
 	@$(VENV)/python -m scripts.site $(DOCS)
 

@@ -29,6 +29,7 @@ Nothing was published. What comes next, by hand:
   git tag -s v{version} -m "sandmesh {version}"    # from then on `make check` compares the protos with it
   cosign sign-blob --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
   uv publish dist/*.whl dist/sandmesh-{version}.tar.gz
+  make docs DOCS="--into SITE"    # adds a directory for {version} to the site that is served; earlier versions stay
 Then README's first command becomes: pip install "sandmesh[local]\""""
 
 

@@ -1,6 +1,7 @@
 """Build the documentation's site and check it: links, anchors, and that it loads nothing from elsewhere.
 
-Run by `make docs`; DOCS=--serve also serves it at http://127.0.0.1:8000 until Ctrl-C.
+Run by `make docs`; DOCS=--serve also serves it at http://127.0.0.1:8000 until Ctrl-C. The pages are those of the
+checkout's version, in a directory of its name; versions that the site has already stay.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from scripts.blocks.__main__ import page as blocks_page
+from scripts.release.version import read_version
 from scripts.site import grpc_reference, sdk_reference
 from scripts.site.links import dead_links, foreign_origins
 from scripts.site.staging import CONFIGURATION, ROOT, stage
+from scripts.site.versions import add_version, versions_of
 
 BUILD: Final = ROOT / "build" / "docs"
+SITE: Final = ROOT / "build" / "site"
 SECONDS: Final = 600
 MOST_PRINTED: Final = 40
 BLOCKS: Final = "code-blocks.md"
@@ -53,20 +57,26 @@ def main() -> None:
     """Build and check the site."""
     parser = argparse.ArgumentParser(prog="make docs", description=__doc__)
     parser.add_argument("--serve", action="store_true", help="serve the site at http://127.0.0.1:8000 until Ctrl-C")
+    parser.add_argument(
+        "--into", type=Path, default=SITE, metavar="SITE", help="the site to add this version to; build/site by default"
+    )
     options = parser.parse_args()
     started = time.monotonic()
-    site = build(BUILD)
-    found = faults(site)
+    built = build(BUILD)
+    found = faults(built)
     for fault in found[:MOST_PRINTED]:
         print(fault)
-    pages = len([*site.rglob("*.html")])
-    print(
-        f"{pages} pages in {site.relative_to(ROOT)} after {time.monotonic() - started:.0f} s, {len(found)} dead links"
-    )
+    pages = len([*built.rglob("*.html")])
+    print(f"{pages} pages after {time.monotonic() - started:.0f} s, {len(found)} dead links")
     if found:
         raise SystemExit(1)
+    try:
+        added = add_version(built, read_version(), options.into)
+    except ValueError as error:
+        raise SystemExit(f"make docs: {error}") from None
+    print(f"{added}, in a site of the versions {', '.join(versions_of(options.into))}")
     if options.serve:
-        handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
+        handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(options.into))
         with http.server.ThreadingHTTPServer(("127.0.0.1", 8000), handler) as server:
             print("http://127.0.0.1:8000/ until Ctrl-C", flush=True)
             server.serve_forever()
