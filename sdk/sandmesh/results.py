@@ -323,3 +323,17 @@ def read_calls(found: dict[str, Any]) -> list[CallSummary]:
         )
         for call in found["calls"]
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class FileDifference:
+    """A path of an overlay that differs from the sandbox that the overlay was made of.
+
+    `type`, `size` in bytes and `mode` are those of what is there now; of what was there, where it is removed.
+    """
+
+    path: str
+    change: Literal["added", "changed", "removed"]
+    type: Literal["file", "directory", "symlink"]
+    size: int
+    mode: int

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack
 
 from sandmesh._calls.call import MAX_ARGUMENTS, Order, too_large
 from sandmesh._client.messages import check_options, read_name, read_seconds, write_batch, write_spec
 from sandmesh.api.port.v1 import port_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.inputs import Options
 from sandmesh.replies import REPLY_CHARACTERS, read_reply_characters
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.sandbox.handle import BoxConfig
+from sandmesh.sandbox.handle import Attachment, BoxConfig
 from sandmesh.sandbox.lifecycle import LifecycleAsync
 from sandmesh.sandbox.mcp import McpServersAsync
 from sandmesh.sandbox.ports import PortsAsync, view_url
@@ -32,6 +34,7 @@ from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.api import FilesAsync
+    from sandmesh.results import FileDifference
     from sandmesh.sandbox.images.image import Image
     from sandmesh.sandbox.kernels import Forks, KernelsAsync
     from sandmesh.sandbox.network import NetworkAsync, SandboxSecretsAsync
@@ -52,6 +55,9 @@ def _described(image: object) -> Image | None:
         from sandmesh.sandbox.images.image import Image  # noqa: PLC0415 - see above
 
     return image if isinstance(image, Image) else None
+
+
+_Base: TypeAlias = "tuple[SandboxAsync, BoxConfig, Attachment]"
 
 
 class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, ToolCallsAsync):
@@ -101,6 +107,7 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             trace_processes=bool(options.get("trace_processes")),
         )
         super().__init__(template, config)
+        self._base: Callable[[], _Base] | None = None
         self.session: BoxSession | None = None
         """Its session, where `SandboxService.connect` returned it: its ids, and whether the sandbox is new."""
 
@@ -124,10 +131,75 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
         order = ForkOrder(count, timeout, kernels)
         return await fork(self, self._copied, self._config, self._attached(), order)
 
+    def overlay(self) -> Self:
+        """Return a box of this class for an overlay of this one's files: `async with box.overlay() as branch: ...`.
+
+        It is another sandbox, which begins with a copy of workspace and home: what is done there leaves this one
+        unchanged. `branch.diff()` returns its changes of the workspace, `branch.commit()` applies them to this one.
+        What is not committed is discarded when it is closed, when its lease ends, and by `branch.discard()`.
+
+        Starting it raises what `fork` raises.
+        """
+        self._attached()
+        other = self._copied(replace(self._config, sandbox_id=None))
+        vars(other)["_base"] = lambda: (self, self._config, self._attached())
+        return other
+
+    async def _attach(self) -> Attachment:
+        base = self._base
+        if base is None:
+            return await super()._attach()
+        with fork_lock:
+            from sandmesh.sandbox.session.overlays import attach_overlay  # noqa: PLC0415 - see above
+
+        return await attach_overlay(*base())
+
+    async def diff(self) -> list[FileDifference]:
+        """Return what an overlay's workspace has added, changed and removed, by path. Times of files do not count.
+
+        Raises:
+            WrongState: It is not an overlay.
+        """
+        with fork_lock:
+            from sandmesh.sandbox.session.overlays import read_changes  # noqa: PLC0415 - see above
+
+        return (await read_changes(self._attached(), self._config.timeout))[1]
+
+    async def commit(self, *, force: bool = False) -> list[FileDifference]:
+        """Apply the changes of an overlay's workspace to the sandbox that it was made of, all or none; return them.
+
+        Nothing runs there while they are applied. The overlay stays, and changes count from here on.
+
+        Raises:
+            WrongState: It is not an overlay, or the other sandbox has changed in the same places since: fact `paths`.
+                With `force` these are replaced.
+            SandboxNotFound: The other sandbox is gone.
+            OSError: A change cannot be applied there, such as for want of space.
+        """
+        with fork_lock:
+            from sandmesh.sandbox.session.overlays import commit_changes  # noqa: PLC0415 - see above
+
+        return await commit_changes(self._attached(), self._config.timeout, force=force)
+
+    async def discard(self) -> None:
+        """Discard an overlay with what was not committed: its sandbox is deleted, and this box closed.
+
+        Raises:
+            WrongState: It is not an overlay.
+        """
+        attachment = self._attached()
+        await self.diff()
+        if attachment.owned is None:
+            request = sandbox_pb2.ReleaseSandboxRequest(
+                sandbox_id=self.sandbox_id, fencing_token=attachment.record.lease.fencing_token
+            )
+            await attachment.usable().ask(lambda stubs: stubs.sandboxes.ReleaseSandbox, request, self._config.timeout)
+        await self.close()
+
     def _copied(self, config: BoxConfig) -> Self:
         """Return a box of this class that is not started, with another configuration."""
         other = copy.copy(self)
-        vars(other).update(_config=config, _attachment=None, _closed=False, session=None)
+        vars(other).update(_config=config, _attachment=None, _closed=False, _base=None, session=None)
         return other
 
     @property

@@ -56,6 +56,9 @@ class Lifecycle(Facade):
     snapshot = blocking(SandboxAsync.snapshot)
     list_snapshots = blocking(SandboxAsync.list_snapshots)
     delete_snapshot = blocking(SandboxAsync.delete_snapshot)
+    diff = blocking(SandboxAsync.diff)
+    commit = blocking(SandboxAsync.commit)
+    discard = blocking(SandboxAsync.discard)
     add_mcp_servers = blocking(SandboxAsync.add_mcp_servers)
     remove_mcp_server = blocking(SandboxAsync.remove_mcp_server)
     list_mcp_servers = blocking(SandboxAsync.list_mcp_servers)
@@ -140,6 +143,19 @@ class Sandbox(Lifecycle):
         for box, twin in zip(boxes, twins, strict=True):
             box.twin = twin
         return Forks(boxes, twins.error, twins.not_copied)
+
+    def overlay(self) -> Self:
+        """Return a box of this class for an overlay of this one's files: `with box.overlay() as branch: ...`.
+
+        It is another sandbox, which begins with a copy of workspace and home: what is done there leaves this one
+        unchanged. `branch.diff()` returns its changes of the workspace, `branch.commit()` applies them to this one.
+        What is not committed is discarded when it is closed, when its lease ends, and by `branch.discard()`.
+
+        Starting it raises what `fork` raises.
+        """
+        other = copy.copy(self)
+        other.twin = self.twin.overlay()
+        return other
 
     @property
     def kernels(self) -> Kernels:

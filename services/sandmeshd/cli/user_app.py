@@ -61,6 +61,13 @@ class UserCommands(LazyGroup):
         Entry("pause", PAUSES, "Pause sandboxes.", SANDBOXES),
         Entry("resume", PAUSES, "Resume paused sandboxes.", SANDBOXES),
         Entry("fork", f"{CLI}.sandboxes.forks", "Fork a sandbox into others.", SANDBOXES),
+        Entry(
+            "overlay",
+            f"{CLI}.sandboxes.overlays",
+            "Try changes of files in an overlay of a sandbox, and commit or discard them.",
+            SANDBOXES,
+            "overlay_commands",
+        ),
         Entry("mark", PAUSES, "Hold the state of a Python kernel.", SANDBOXES),
         Entry("rewind", PAUSES, "Return a Python kernel to a mark.", SANDBOXES),
         Entry("logs", f"{CLI}.sandboxes.logs", "Print the log of a sandbox's agent and runtime.", SANDBOXES),

@@ -85,3 +85,24 @@ def test_a_command_says_what_is_done_with_an_idle_sandbox(sandmesh: Commands) ->
     assert (record["on_idle"], record["idle_timeout"]) == ("IDLE_ACTION_PAUSE", "600s")
     assert "needs an idle_timeout" in sandmesh.run("run", "--no-rm", "--on-idle", "pause", "true", ok=False).err
     sandmesh.run("kill", sandbox_id)
+
+
+def test_changes_are_tried_in_an_overlay_and_committed_by_command(sandmesh: Commands, box: BaseSandbox) -> None:
+    box.fs.write("file", "base")
+    with box.overlay() as branch:
+        branch.run_ipython_cell("open('file', 'w').write('branch')")
+        assert [(change.change, change.path) for change in branch.diff()] == [("changed", "file")]
+        branch.commit()
+    assert box.fs.read("file") == "branch"
+    made = sandmesh.run("overlay", "create", box.sandbox_id).out.strip()
+    sandmesh.run("exec", made, "--", "sh", "-c", "mkdir by; echo x > by/command; rm file")
+    assert sandmesh.run("overlay", "diff", made).out.splitlines() == ["+ by/", "+ by/command", "- file"]
+    assert box.fs.read("file") == "branch"
+    committed = sandmesh.run("overlay", "commit", made, "-o", "json").json
+    assert [change["path"] for change in committed] == ["by", "by/command", "file"]
+    assert [entry.path for entry in box.fs.list(depth=2)] == ["by", "by/command"]
+    sandmesh.run("overlay", "discard", made)
+    refused = sandmesh.run("overlay", "diff", made, ok=False)
+    assert refused.code != 0
+    assert "Error" in refused.err or made in refused.err
+    assert "not an overlay" in sandmesh.run("overlay", "commit", box.sandbox_id, ok=False).err

@@ -47,7 +47,7 @@ async def fork(
     count, timeout = order.count, order.timeout
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
         raise InvalidArgument(f"count is {count!r}: it is a whole number from 1 to {MOST}", {"field": "count"})
-    spec = _spec(config, attachment.record)
+    spec = spec_of_fork(config, attachment.record)
     kernels, others = await _state(box, spec)
     taken, not_copied = await _or_deleted(box, asyncio.create_task(_take(attachment, config.timeout, order)))
     not_copied += [f"kernel {name}: its variables" for name in kernels if name not in taken.kernels] + others
@@ -68,7 +68,7 @@ async def fork(
     return Forks(made, error, not_copied)
 
 
-def _spec(config: BoxConfig, record: sandbox_pb2.Sandbox) -> sandbox_pb2.SandboxSpec:
+def spec_of_fork(config: BoxConfig, record: sandbox_pb2.Sandbox) -> sandbox_pb2.SandboxSpec:
     """Return what a fork is to be: as the sandbox was requested, or as its record says where another box created it."""
     spec = sandbox_pb2.SandboxSpec()
     spec.CopyFrom(config.spec if config.sandbox_id is None else record.spec)
@@ -85,6 +85,13 @@ def _spec(config: BoxConfig, record: sandbox_pb2.Sandbox) -> sandbox_pb2.Sandbox
         spec.volumes_owner = ""
     spec.browser_profile = ""
     return spec
+
+
+async def take_files(box: SandboxAsync, attachment: Attachment, timeout: float) -> str:
+    """Take a snapshot without kernels and return its id; when this is cancelled, it is deleted."""
+    taking = asyncio.create_task(_take(attachment, timeout, ForkOrder(1, timeout, kernels=False)))
+    taken, _ = await _or_deleted(box, taking)
+    return taken.snapshot.snapshot_id
 
 
 async def _or_deleted(box: SandboxAsync, taking: asyncio.Task[_Taken]) -> _Taken:

@@ -11,12 +11,11 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from operator import attrgetter
-from typing import IO, Final, cast
+from typing import IO, Final, Protocol, cast
 
 from sandmesh.shared.files.atomic_file import OPENED, OPENED_DIRECTORY
-from sandmesh.shared.files.ignore_patterns import IgnorePatterns
 from sandmesh.shared.files.tar_headers import BLOCK, PIECE, ForwardStream, Member, header
 
 DEEPEST: Final = 200
@@ -24,7 +23,15 @@ _READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | OPENED
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPENED
 
 
-def pack(fd: int, *, any_modes: bool = False, exclude: IgnorePatterns | None = None) -> Iterator[bytes]:
+class Exclusion(Protocol):
+    """Decides which paths of a tree are left out."""
+
+    def leave_out(self, path: str, *, is_directory: bool) -> bool:
+        """Return whether a path, with all below it, is left out."""
+        ...
+
+
+def pack(fd: int, *, any_modes: bool = False, exclude: Exclusion | None = None) -> Iterator[bytes]:
     """Pack a directory's content as a tar stream, in pieces of about PIECE bytes.
 
     Files, directories and links are included; sockets, FIFOs and devices are not. With `any_modes` also what its owner
@@ -57,7 +64,7 @@ def _gathered(members: Iterator[bytes]) -> Iterator[bytes]:
 class _Packer:
     """Packs the members of a directory."""
 
-    def __init__(self, any_modes: bool, exclude: IgnorePatterns | None = None) -> None:
+    def __init__(self, any_modes: bool, exclude: Exclusion | None = None) -> None:
         self._any_modes = any_modes
         self._exclude = exclude
 
@@ -89,6 +96,9 @@ class _Packer:
         finally:
             os.close(file)
 
+    def _readable(self, fd: int, name: str, found: os.stat_result, needed: int) -> AbstractContextManager[None]:
+        return readable(fd, name, found, needed) if self._any_modes else nullcontext()
+
     def _other(self, fd: int, name: str, path: str, levels: int) -> Iterator[bytes]:
         found = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
@@ -104,18 +114,20 @@ class _Packer:
                 finally:
                     os.close(inner)
 
-    @contextmanager
-    def _readable(self, fd: int, name: str, found: os.stat_result, needed: int) -> Generator[None]:
-        mode = stat.S_IMODE(found.st_mode)
-        if not self._any_modes or mode & needed == needed:
-            yield
-            return
-        os.chmod(name, mode | needed, dir_fd=fd)
-        try:
-            yield
-        finally:
-            with suppress(FileNotFoundError):
-                os.chmod(name, mode, dir_fd=fd)
+
+@contextmanager
+def readable(fd: int, name: str, found: os.stat_result, needed: int) -> Generator[None]:
+    """Give an entry's owner the `needed` permissions for the time of a block, where its mode lacks them."""
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & needed == needed:
+        yield
+        return
+    os.chmod(name, mode | needed, dir_fd=fd)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            os.chmod(name, mode, dir_fd=fd)
 
 
 def _content(file: int, found: os.stat_result, path: str) -> Iterator[bytes]:
@@ -149,7 +161,7 @@ def refuse(path: str, why: str) -> OSError:
     return OSError(errno.EBADMSG, f"the archive's member {path!r} {why}; nothing of it is kept")
 
 
-class _Unpacker:
+class Unpacker:
     """Unpacks members into a directory."""
 
     def __init__(self, root: int, any_links: bool, set_ids: bool) -> None:
@@ -318,7 +330,7 @@ def unpack(source: IO[bytes], root: int, *, any_links: bool = False, set_ids: bo
     Raises:
         OSError: EBADMSG for what is not a tar stream or has members that lead outside, else the system's error.
     """
-    unpacker = _Unpacker(root, any_links, any_links if set_ids is None else set_ids)
+    unpacker = Unpacker(root, any_links, any_links if set_ids is None else set_ids)
     with closing(unpacker):
         _take_each(source, unpacker.take)
         unpacker.finish()
@@ -330,7 +342,7 @@ def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
     Raises:
         OSError: EBADMSG for what is not such a stream, else the system's error.
     """
-    unpackers: dict[str, _Unpacker] = {}
+    unpackers: dict[str, Unpacker] = {}
 
     def take(archive: tarfile.TarFile, member: Member) -> None:
         root, _, rest = member.name.partition("/")
@@ -341,7 +353,7 @@ def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
 
     with ExitStack() as stack:
         for name, fd in roots.items():
-            unpackers[name] = stack.enter_context(closing(_Unpacker(fd, any_links=True, set_ids=True)))
+            unpackers[name] = stack.enter_context(closing(Unpacker(fd, any_links=True, set_ids=True)))
         _take_each(source, take)
         for unpacker in unpackers.values():
             unpacker.finish()

@@ -129,3 +129,45 @@ class Watch(Arguments):
     tool: ClassVar[str] = "fs.watch"
     path: str = "."
     recursive: bool = False
+
+
+@dataclass(frozen=True)
+class BeginBranch(Arguments):
+    """Holds the workspace's state: what is changed from now on are the branch's changes of the sandbox `base`.
+
+    With `packed` the state is held that the last `fs.pack_changes` packed.
+    """
+
+    tool: ClassVar[str] = "fs.begin_branch"
+    path: str = "."
+    base: str = ""
+    packed: bool = False
+
+
+@dataclass(frozen=True)
+class ListChanges(Arguments):
+    """The changes of the workspace since `fs.begin_branch`, a line of JSON each; first a line with `base`."""
+
+    tool: ClassVar[str] = "fs.list_changes"
+    path: str = "."
+
+
+@dataclass(frozen=True)
+class PackChanges(Arguments):
+    """The changes of the workspace since `fs.begin_branch` as a patch; no process runs until it is whole."""
+
+    tool: ClassVar[str] = "fs.pack_changes"
+    path: str = "."
+
+
+@dataclass(frozen=True)
+class ApplyChanges(Arguments):
+    """The call's input, a patch, onto the workspace, whole or not at all; nothing runs while it is applied.
+
+    Where something has changed since in the same places, these are returned as `conflicts` and nothing is applied;
+    with `force` it is.
+    """
+
+    tool: ClassVar[str] = "fs.apply_changes"
+    path: str = "."
+    force: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,10 +19,14 @@ from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.content import FileReader, FileWriter
 from sandmeshd.agent.files.failures import CallStopped, failure_outcome, stopped_outcome
 from sandmeshd.agent.files.requests import (
+    ApplyChanges,
+    BeginBranch,
     List,
+    ListChanges,
     Mkdir,
     Move,
     Pack,
+    PackChanges,
     Read,
     Remove,
     Restore,
@@ -33,6 +38,7 @@ from sandmeshd.agent.files.requests import (
 )
 from sandmeshd.agent.files.streams import InputReader, Threads, pump, put, unless_stopped
 from sandmeshd.agent.files.trees import archives, image_changes, snapshots
+from sandmeshd.agent.files.trees.branches import Branch
 from sandmeshd.agent.files.watch import PathWatcher
 
 _WORKSPACE = "/workspace"
@@ -53,6 +59,7 @@ class FileService:
         self._home = home
         self._most = most
         self._threads = Threads()
+        self._branch = Branch(workspace, image_changes.with_rights if changes else nullcontext)
 
     def services(self) -> Mapping[str, Service]:
         """Return the handler of each service."""
@@ -69,6 +76,10 @@ class FileService:
             _service(Save, self._save),
             _service(Restore, self._restore),
             _service(Watch, self._watch),
+            _service(BeginBranch, self._begin_branch),
+            _service(ListChanges, self._list_changes),
+            _service(PackChanges, self._pack_changes),
+            _service(ApplyChanges, self._apply_changes),
         ]
         return dict(made)
 
@@ -110,15 +121,16 @@ class FileService:
     async def _unpack(self, request: Unpack, call: RunningCall) -> Outcome:
         return await self._feed_input(call, partial(archives.unpacked, self._workspace, request))
 
-    async def _feed_input(self, call: RunningCall, take: Callable[[int, InputReader], None]) -> Outcome:
+    async def _feed_input(
+        self, call: RunningCall, take: Callable[[int, InputReader], Mapping[str, Any] | None]
+    ) -> Outcome:
         input_reader = InputReader(call)
         reader = input_reader.open_pipe()
         call.started()
         try:
-            await input_reader.feed(self._threads, partial(take, reader))
+            return _outcome(await input_reader.feed(self._threads, partial(take, reader)))
         finally:
             os.close(reader)
-        return Outcome()
 
     async def _save(self, request: Save, call: RunningCall) -> Outcome:
         call.started()
@@ -133,6 +145,23 @@ class FileService:
         if self._changes:
             return await self._feed_input(call, partial(image_changes.restored, _WORKSPACE))
         return await self._feed_input(call, partial(snapshots.restored, self._workspace, self._home))
+
+    async def _begin_branch(self, request: BeginBranch, call: RunningCall) -> Outcome:
+        call.started()
+        return _outcome(await self._threads.run(self._branch.begin, request))
+
+    async def _list_changes(self, _request: ListChanges, call: RunningCall) -> Outcome:
+        call.started()
+        await pump(call, self._threads, self._branch.listed())
+        return Outcome()
+
+    async def _pack_changes(self, _request: PackChanges, call: RunningCall) -> Outcome:
+        call.started()
+        await pump(call, self._threads, self._branch.pack(lambda: call.followed))
+        return Outcome()
+
+    async def _apply_changes(self, request: ApplyChanges, call: RunningCall) -> Outcome:
+        return await self._feed_input(call, partial(self._branch.apply, request))
 
     async def _watch(self, request: Watch, call: RunningCall) -> Outcome:
         watcher = await self._threads.run(PathWatcher, self._workspace, request)

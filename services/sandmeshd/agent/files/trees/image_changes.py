@@ -29,7 +29,7 @@ _MOUNTED: Final = frozenset({"proc", "dev", "tmp", "workspace", "opt/env", "opt/
 
 
 @contextmanager
-def _with_rights() -> Generator[None]:
+def with_rights() -> Generator[None]:
     """Use the agent's rights over files of all users inside, for this thread, as long as the block runs."""
     before = syscalls.effective_capabilities()
     syscalls.hold_capabilities(syscalls.permitted_capabilities())
@@ -49,12 +49,12 @@ def saved(changes: str, workspace: str, wanted: Callable[[], bool]) -> Iterator[
     apart = {WORKSPACE: workspace} if os.path.ismount(workspace) else {}
     pieces = _packed({CHANGES: changes, **apart}, _MOUNTED if apart else _MOUNTED - {WORKSPACE})
     # The next piece may be requested by another thread, and rights are a thread's.
-    with _with_rights():
+    with with_rights():
         stopped = frozen()
         stopped.__enter__()
     try:
         while True:
-            with _with_rights():
+            with with_rights():
                 piece = next(pieces, b"")
             if not wanted():
                 raise CallStopped
@@ -62,7 +62,7 @@ def saved(changes: str, workspace: str, wanted: Callable[[], bool]) -> Iterator[
                 return
             yield piece
     finally:
-        with _with_rights():
+        with with_rights():
             stopped.__exit__(None, None, None)
 
 
@@ -91,7 +91,7 @@ def restored(workspace: str, reader: int, input_reader: InputReader, root: str =
         CallStopped: The input was cut off.
         OSError: EBADMSG for what is not such a stream, and what else the system says.
     """
-    with os.fdopen(os.dup(reader), "rb", buffering=0) as source, _with_rights():
+    with os.fdopen(os.dup(reader), "rb", buffering=0) as source, with_rights():
         try:
             _apply(source, {CHANGES: root, WORKSPACE: workspace})
         except tarfile.TarError as error:
