@@ -31,7 +31,8 @@ async def attach_overlay(base: SandboxAsync, config: BoxConfig, origin: Attachme
         spec.snapshot_id = snapshot_id
         made = await attach(replace(config, sandbox_id=None, spec=spec))
     finally:
-        with suppress(SandmeshError):  # it ends with its node's next sweep
+        # What cannot be deleted now stays listed, as snapshots do.
+        with suppress(SandmeshError):
             await asyncio.shield(base.delete_snapshot(snapshot_id))
     try:
         await _calls(made, made.record.sandbox_id, config.timeout).ask(
