@@ -161,7 +161,7 @@ def refuse(path: str, why: str) -> OSError:
     return OSError(errno.EBADMSG, f"the archive's member {path!r} {why}; nothing of it is kept")
 
 
-class Unpacker:
+class TarUnpacker:
     """Unpacks members into a directory."""
 
     def __init__(self, root: int, any_links: bool, set_ids: bool) -> None:
@@ -330,7 +330,7 @@ def unpack(source: IO[bytes], root: int, *, any_links: bool = False, set_ids: bo
     Raises:
         OSError: EBADMSG for what is not a tar stream or has members that lead outside, else the system's error.
     """
-    unpacker = Unpacker(root, any_links, any_links if set_ids is None else set_ids)
+    unpacker = TarUnpacker(root, any_links, any_links if set_ids is None else set_ids)
     with closing(unpacker):
         _take_each(source, unpacker.take)
         unpacker.finish()
@@ -342,7 +342,7 @@ def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
     Raises:
         OSError: EBADMSG for what is not such a stream, else the system's error.
     """
-    unpackers: dict[str, Unpacker] = {}
+    unpackers: dict[str, TarUnpacker] = {}
 
     def take(archive: tarfile.TarFile, member: Member) -> None:
         root, _, rest = member.name.partition("/")
@@ -353,7 +353,7 @@ def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
 
     with ExitStack() as stack:
         for name, fd in roots.items():
-            unpackers[name] = stack.enter_context(closing(Unpacker(fd, any_links=True, set_ids=True)))
+            unpackers[name] = stack.enter_context(closing(TarUnpacker(fd, any_links=True, set_ids=True)))
         _take_each(source, take)
         for unpacker in unpackers.values():
             unpacker.finish()

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from sandmeshd.agent.files.trees.patches import packed, received
-from sandmeshd.agent.files.trees.tree_states import Entry, differences, scan
+from sandmeshd.agent.files.trees.tree_states import EntryState, differences, scan
 
 FACTS = tuple[str, int, int, str]
 
@@ -105,7 +105,7 @@ def test_what_is_not_a_patch_is_refused_and_nothing_is_left(tmp_path: Path) -> N
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
     good = patch_of(tmp_path / "one", tmp_path / "other")
-    entry = list(Entry("file", 0o644, 1, "0" * 32).facts)
+    entry = list(EntryState("file", 0o644, 1, "0" * 32).facts)
 
     def with_changes(changes: object) -> bytes:
         written = json.dumps(changes).encode()

@@ -15,7 +15,7 @@ from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.requests import ApplyChanges, BeginBranch
 from sandmeshd.agent.files.streams import InputReader
 from sandmeshd.agent.files.trees.patches import packed, received
-from sandmeshd.agent.files.trees.tree_states import Change, Entry, differences, scan
+from sandmeshd.agent.files.trees.tree_states import EntryChange, EntryState, differences, scan
 from sandmeshd.agent.processes.freezer import frozen
 
 _MOST_NAMED: Final = 100
@@ -30,8 +30,8 @@ class Branch:
         self._workspace = workspace
         self._rights = rights
         self._lock = threading.Lock()
-        self._base: tuple[str, dict[str, Entry]] | None = None
-        self._packed: dict[str, Entry] | None = None
+        self._base: tuple[str, dict[str, EntryState]] | None = None
+        self._packed: dict[str, EntryState] | None = None
 
     @contextmanager
     def _still(self) -> Generator[int]:
@@ -59,7 +59,7 @@ class Branch:
         self._packed = None
         return {"entries": len(self._base[1])}
 
-    def _changes(self, fd: int) -> tuple[str, list[Change], dict[str, Entry]]:
+    def _changes(self, fd: int) -> tuple[str, list[EntryChange], dict[str, EntryState]]:
         if self._base is None:
             raise OSError(errno.ENODATA, "the sandbox is not a branch: box.overlay() makes one")
         base, before = self._base
@@ -127,7 +127,7 @@ class Branch:
             os.close(root)
 
 
-def _plain(change: Change) -> dict[str, Any]:
+def _plain(change: EntryChange) -> dict[str, Any]:
     entry = change.after or change.before
     kind = "changed" if change.before and change.after else "added" if change.after else "removed"
     if entry is None:

@@ -24,8 +24,8 @@ from sandmeshd.agent.files.trees.tree_states import (
     LINK,
     MOST_ENTRIES,
     STAGING,
-    Change,
-    Entry,
+    EntryChange,
+    EntryState,
     entry_of,
 )
 
@@ -37,7 +37,7 @@ _WRITABLE: Final = 0o700
 class _Only:
     """Leaves out of a tree what was not added or changed."""
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[EntryChange]) -> None:
         self._kept: set[str] = set()
         for change in changes:
             names = change.path.split("/") if change.after else []
@@ -48,21 +48,21 @@ class _Only:
         return path not in self._kept
 
 
-def packed(fd: int, changes: Sequence[Change]) -> Iterator[bytes]:
+def packed(fd: int, changes: Sequence[EntryChange]) -> Iterator[bytes]:
     """Yield a patch with a tree's changes."""
     written = json.dumps([[path, _plain(before), _plain(after)] for path, before, after in changes]).encode()
     yield _LENGTH.pack(len(written)) + written
     yield from pack(fd, any_modes=True, exclude=_Only(changes))
 
 
-def _plain(entry: Entry | None) -> list[Any] | None:
+def _plain(entry: EntryState | None) -> list[Any] | None:
     return None if entry is None else list(entry.facts)
 
 
 class Patch:
     """A patch that was received, with its tree in a staging directory."""
 
-    def __init__(self, root: int, changes: Sequence[Change], staged: int, displaced: int) -> None:
+    def __init__(self, root: int, changes: Sequence[EntryChange], staged: int, displaced: int) -> None:
         self.changes = changes
         self._root = root
         self._staged = staged
@@ -73,7 +73,7 @@ class Patch:
         removed = {path for path, _, after in self.changes if after is None or after.kind != DIRECTORY}
         return [change.path for change in self.changes if not self._fits(change, removed)]
 
-    def _fits(self, change: Change, removed: set[str]) -> bool:
+    def _fits(self, change: EntryChange, removed: set[str]) -> bool:
         try:
             with _parent(self._root, change.path) as (fd, name):
                 there = entry_of(fd, name)
@@ -113,7 +113,7 @@ class Patch:
                     step()
             raise
 
-    def _apply(self, change: Change, undo: list[Callable[[], None]]) -> str:
+    def _apply(self, change: EntryChange, undo: list[Callable[[], None]]) -> str:
         """Apply a change; return what begins the paths that were changed with it, if there are such."""
         whole = f"{change.path}/"
         with _parent(self._root, change.path, writable=True) as (fd, name):
@@ -131,7 +131,7 @@ class Patch:
             undo.append(lambda: self._take_back(change.path))
             return whole
 
-    def _displace(self, path: str, there: Entry, place: tuple[int, str], undo: list[Callable[[], None]]) -> None:
+    def _displace(self, path: str, there: EntryState, place: tuple[int, str], undo: list[Callable[[], None]]) -> None:
         aside = self._displaced, secrets.token_hex(8)
         _rename(place, aside, there)
 
@@ -196,7 +196,7 @@ def _open_up(fd: int, name: str) -> None:
         os.close(inner)
 
 
-def _read_changes(source: IO[bytes]) -> list[Change]:
+def _read_changes(source: IO[bytes]) -> list[EntryChange]:
     (length,) = _LENGTH.unpack(_exactly(source, _LENGTH.size))
     if length > _LONGEST_CHANGES:
         raise _refused(f"its changes have {length:,} bytes")
@@ -210,11 +210,11 @@ def _read_changes(source: IO[bytes]) -> list[Change]:
     return sorted(changes, key=lambda change: change.path.split("/"))
 
 
-def _read_change(item: object) -> Change:
+def _read_change(item: object) -> EntryChange:
     parts = cast("list[object]", item) if isinstance(item, list) else []
     if len(parts) != 3 or not isinstance(parts[0], str) or not _is_path(parts[0]):
         raise _refused("a change has another form")
-    return Change(parts[0], _read_entry(parts[1]), _read_entry(parts[2]))
+    return EntryChange(parts[0], _read_entry(parts[1]), _read_entry(parts[2]))
 
 
 def _is_path(path: str) -> bool:
@@ -226,12 +226,12 @@ def _is_path(path: str) -> bool:
     return "\0" not in path and not {"", ".", ".."} & {*names} and not STAGING.fullmatch(names[0])
 
 
-def _read_entry(item: object) -> Entry | None:
+def _read_entry(item: object) -> EntryState | None:
     match item:
         case None:
             return None
         case [str(kind), int(mode), int(size), str(digest)] if kind in {FILE, DIRECTORY, LINK} and 0 <= mode <= 0o7777:
-            return Entry(kind, mode, size, digest)
+            return EntryState(kind, mode, size, digest)
         case _:
             raise _refused("an entry has another form")
 
@@ -250,7 +250,7 @@ def _refused(why: str) -> OSError:
     return OSError(errno.EBADMSG, f"it is not a patch: {why}")
 
 
-def _check_staged(staged: int, changes: Sequence[Change]) -> None:
+def _check_staged(staged: int, changes: Sequence[EntryChange]) -> None:
     for path, _, after in changes:
         if after is None:
             continue
@@ -277,7 +277,7 @@ def _parent(root: int, path: str, *, writable: bool = False) -> Generator[tuple[
         yield fd, name
 
 
-def _rename(source: tuple[int, str], destination: tuple[int, str], entry: Entry) -> None:
+def _rename(source: tuple[int, str], destination: tuple[int, str], entry: EntryState) -> None:
     """Move an entry; a directory without permission to write cannot be moved, since its parent's name changes."""
     locked = entry.kind == DIRECTORY and entry.mode & _WRITABLE != _WRITABLE
     if locked:

@@ -28,7 +28,7 @@ _PIECE: Final = 1 << 18
 _RECENT_NS: Final = 50_000_000
 
 
-class Entry(NamedTuple):
+class EntryState(NamedTuple):
     """A file, directory or link; the digest is that of a file's content or of a link's target."""
 
     kind: str
@@ -44,31 +44,33 @@ class Entry(NamedTuple):
         return self[:4]
 
 
-class Change(NamedTuple):
+class EntryChange(NamedTuple):
     """An entry that is another one now; None: there was none, or there is none any more."""
 
     path: str
-    before: Entry | None
-    after: Entry | None
+    before: EntryState | None
+    after: EntryState | None
 
 
-def differences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[Change]:
+def differences(before: Mapping[str, EntryState], after: Mapping[str, EntryState]) -> list[EntryChange]:
     """Return what differs, each directory before what is in it."""
     changed = [path for path in before.keys() | after.keys() if _facts(before.get(path)) != _facts(after.get(path))]
-    return [Change(path, before.get(path), after.get(path)) for path in sorted(changed, key=lambda one: one.split("/"))]
+    return [
+        EntryChange(path, before.get(path), after.get(path)) for path in sorted(changed, key=lambda one: one.split("/"))
+    ]
 
 
-def _facts(entry: Entry | None) -> tuple[str, int, int, str] | None:
+def _facts(entry: EntryState | None) -> tuple[str, int, int, str] | None:
     return None if entry is None else entry.facts
 
 
-def scan(fd: int, known: Mapping[str, Entry] | None = None) -> dict[str, Entry]:
+def scan(fd: int, known: Mapping[str, EntryState] | None = None) -> dict[str, EntryState]:
     """Return the state of a tree. Files that are as in `known` by their stamps are not read again.
 
     Raises:
         OSError: It has more entries than a state may, is too deep, or cannot be read.
     """
-    found: dict[str, Entry] = {}
+    found: dict[str, EntryState] = {}
     for path, entry in _Scanner(known or {}).entries(fd, "", DEEPEST):
         if len(found) >= MOST_ENTRIES:
             raise OSError(errno.E2BIG, f"there are more than {MOST_ENTRIES:,} files", path)
@@ -76,7 +78,7 @@ def scan(fd: int, known: Mapping[str, Entry] | None = None) -> dict[str, Entry]:
     return found
 
 
-def entry_of(fd: int, name: str) -> Entry | None:
+def entry_of(fd: int, name: str) -> EntryState | None:
     """Return an entry of a directory; None where there is none that could be part of a state."""
     return _Scanner({}).entry(fd, name, name)
 
@@ -84,11 +86,11 @@ def entry_of(fd: int, name: str) -> Entry | None:
 class _Scanner:
     """Reads the entries of a tree."""
 
-    def __init__(self, known: Mapping[str, Entry]) -> None:
+    def __init__(self, known: Mapping[str, EntryState]) -> None:
         self._known = known
         self._recent = time.time_ns() - _RECENT_NS
 
-    def entries(self, fd: int, prefix: str, levels: int) -> Iterator[tuple[str, Entry]]:
+    def entries(self, fd: int, prefix: str, levels: int) -> Iterator[tuple[str, EntryState]]:
         """Yield what is below a directory, each directory before what is in it."""
         with os.scandir(fd) as listed:
             names = sorted(entry.name for entry in listed)
@@ -104,7 +106,7 @@ class _Scanner:
                 with suppress(FileNotFoundError, NotADirectoryError):  # removed meanwhile
                     yield from self._below(fd, name, path, levels)
 
-    def _below(self, fd: int, name: str, path: str, levels: int) -> Iterator[tuple[str, Entry]]:
+    def _below(self, fd: int, name: str, path: str, levels: int) -> Iterator[tuple[str, EntryState]]:
         if levels <= 0:
             raise OSError(errno.ENAMETOOLONG, f"the tree is deeper than {DEEPEST} levels", path)
         with readable(fd, name, os.stat(name, dir_fd=fd, follow_symlinks=False), 0o500):
@@ -114,21 +116,21 @@ class _Scanner:
         finally:
             os.close(inner)
 
-    def entry(self, fd: int, name: str, path: str) -> Entry | None:
+    def entry(self, fd: int, name: str, path: str) -> EntryState | None:
         """Return an entry; None where there is none that is part of a state."""
         try:
             found = os.stat(name, dir_fd=fd, follow_symlinks=False)
             mode = stat.S_IMODE(found.st_mode)
             if stat.S_ISDIR(found.st_mode):
-                return Entry(DIRECTORY, mode, 0, "")
+                return EntryState(DIRECTORY, mode, 0, "")
             if stat.S_ISLNK(found.st_mode):
                 target = os.fsencode(os.readlink(name, dir_fd=fd))
-                return Entry(LINK, 0o777, len(target), hashlib.blake2b(target, digest_size=16).hexdigest())
+                return EntryState(LINK, 0o777, len(target), hashlib.blake2b(target, digest_size=16).hexdigest())
             return self._file(fd, name, path, found) if stat.S_ISREG(found.st_mode) else None
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _file(self, fd: int, name: str, path: str, found: os.stat_result) -> Entry | None:
+    def _file(self, fd: int, name: str, path: str, found: os.stat_result) -> EntryState | None:
         known = self._known.get(path)
         if known is not None and known.stamp and known.stamp == _stamp(found):
             return known
@@ -141,7 +143,7 @@ class _Scanner:
             digest, size = _digest(file)
             mode = stat.S_IMODE(found.st_mode)
             calm = found.st_ctime_ns < self._recent and _stamp(os.fstat(file)) == _stamp(found)
-            return Entry(FILE, mode, size, digest, _stamp(found) if calm else ())
+            return EntryState(FILE, mode, size, digest, _stamp(found) if calm else ())
         finally:
             os.close(file)
 
