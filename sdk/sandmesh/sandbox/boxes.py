@@ -132,7 +132,7 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
         return await fork(self, self._copied, self._config, self._attached(), order)
 
     def overlay(self) -> Self:
-        """Return a box of this class for an overlay of this one's files: `async with box.overlay() as branch: ...`.
+        """Return a box of this class for an overlay of this one's files, not yet opened.
 
         It is another sandbox, which begins with a copy of workspace and home: what is done there leaves this one
         unchanged. `branch.diff()` returns its changes of the workspace, `branch.commit()` applies them to this one.

@@ -65,7 +65,49 @@ class Lifecycle(Facade):
     watch_tools = blocking_iterator(SandboxAsync.watch_tools)
 
 
-class Sandbox(Lifecycle):
+class Copies(Lifecycle):
+    """The methods of a box that make others with its files."""
+
+    twin: SandboxAsync
+
+    def fork(self, count: int = 1, timeout: float = 120, *, kernels: bool | None = None) -> Forks[Self]:
+        """Fork the sandbox into others with its files and kernels of Python, each an open box of this class.
+
+        Each is created as this one was, with its own lease, tokens and network, and is released when it is closed.
+        With `kernels`, those of Python continue with their variables and modules; None: where the driver and the
+        kernels can, False: only workspace and home are copied. `not_copied` of the list names the rest, such as other
+        processes. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says why.
+
+        Raises:
+            CapabilityMissing: Its driver takes no snapshots, or copies no kernels though they are to be.
+            WrongState: It is paused, its workspace is a directory of the host, or a kernel that is to be copied runs
+                a cell for all of the time, or has threads.
+            SandmeshError: No fork could be created; nothing is left behind.
+        """
+        with fork_lock:
+            from sandmesh.sandbox.kernels import Forks  # noqa: PLC0415 - see above
+
+        twins = run("fork", self.twin.fork(count, timeout, kernels=kernels))
+        boxes = [copy.copy(self) for _ in twins]
+        for box, twin in zip(boxes, twins, strict=True):
+            box.twin = twin
+        return Forks(boxes, twins.error, twins.not_copied)
+
+    def overlay(self) -> Self:
+        """Return a box of this class for an overlay of this one's files, not yet opened.
+
+        It is another sandbox, which begins with a copy of workspace and home: what is done there leaves this one
+        unchanged. `branch.diff()` returns its changes of the workspace, `branch.commit()` applies them to this one.
+        What is not committed is discarded when it is closed, when its lease ends, and by `branch.discard()`.
+
+        Starting it raises what `fork` raises.
+        """
+        other = copy.copy(self)
+        other.twin = self.twin.overlay()
+        return other
+
+
+class Sandbox(Copies):
     """One sandbox of any type: `with Sandbox(sandbox_type="base") as box: ...`.
 
     Without `sandbox_id` it creates a sandbox and releases it when it is closed; with one it attaches to that sandbox,
@@ -120,42 +162,6 @@ class Sandbox(Lifecycle):
     def sandbox_type(self) -> str:
         """The sandbox's type; for a box that attaches by id, the sandbox's template once the box is open."""
         return self.twin.sandbox_type
-
-    def fork(self, count: int = 1, timeout: float = 120, *, kernels: bool | None = None) -> Forks[Self]:
-        """Fork the sandbox into others with its files and kernels of Python, each an open box of this class.
-
-        Each is created as this one was, with its own lease, tokens and network, and is released when it is closed.
-        With `kernels`, those of Python continue with their variables and modules; None: where the driver and the
-        kernels can, False: only workspace and home are copied. `not_copied` of the list names the rest, such as other
-        processes. Where fewer than `count` (at most 100) were ready within `timeout` seconds, `error` says why.
-
-        Raises:
-            CapabilityMissing: Its driver takes no snapshots, or copies no kernels though they are to be.
-            WrongState: It is paused, its workspace is a directory of the host, or a kernel that is to be copied runs
-                a cell for all of the time, or has threads.
-            SandmeshError: No fork could be created; nothing is left behind.
-        """
-        with fork_lock:
-            from sandmesh.sandbox.kernels import Forks  # noqa: PLC0415 - see above
-
-        twins = run("fork", self.twin.fork(count, timeout, kernels=kernels))
-        boxes = [copy.copy(self) for _ in twins]
-        for box, twin in zip(boxes, twins, strict=True):
-            box.twin = twin
-        return Forks(boxes, twins.error, twins.not_copied)
-
-    def overlay(self) -> Self:
-        """Return a box of this class for an overlay of this one's files: `with box.overlay() as branch: ...`.
-
-        It is another sandbox, which begins with a copy of workspace and home: what is done there leaves this one
-        unchanged. `branch.diff()` returns its changes of the workspace, `branch.commit()` applies them to this one.
-        What is not committed is discarded when it is closed, when its lease ends, and by `branch.discard()`.
-
-        Starting it raises what `fork` raises.
-        """
-        other = copy.copy(self)
-        other.twin = self.twin.overlay()
-        return other
 
     @property
     def kernels(self) -> Kernels:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sandmesh.results import FileDifference
 
 overlay_commands = typer.Typer(
-    help="Try changes of files in an overlay, a sandbox with a copy of another's, and commit or discard them.",
+    help="Try changes of files in an overlay of a sandbox, and commit or discard them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

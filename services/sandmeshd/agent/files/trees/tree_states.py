@@ -21,7 +21,7 @@ from sandmesh.shared.files.tar import DEEPEST, readable
 MOST_ENTRIES: Final = 200_000
 FILE, DIRECTORY, LINK = "file", "directory", "symlink"
 STAGING: Final = re.compile(r"\.sandmesh-[0-9a-f]{16}")
-"""The names of what is being written beside its place, which is no part of a state."""
+"""The names of what is being written beside its place, which a state leaves out."""
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | OPENED
 _PIECE: Final = 1 << 18
 # The kernel's clock of files lags behind by up to a tick: what was changed so recently may change again unseen.
