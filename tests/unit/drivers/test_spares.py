@@ -199,10 +199,12 @@ async def test_a_spare_whose_process_was_killed_just_now_is_not_taken(paths: Mes
         await mesh.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))
 
 
-async def test_a_spare_whose_directories_are_gone_is_not_taken(paths: MeshPaths) -> None:
+@pytest.mark.parametrize("lost", ["folder", "sockets"])
+async def test_a_spare_whose_directories_are_gone_is_not_taken(paths: MeshPaths, lost: str) -> None:
     async with prepared_driver(paths) as mesh:
         (spare,) = await mesh.spares(1)
-        spare.rename(spare.with_name(".gone-else"))
+        place = spare if lost == "folder" else paths.agents / spare.name
+        place.rename(place.with_name(".gone-else"))
         sandbox = await mesh.make("one")
         assert (await run(sandbox, "echo here")).stdout == "here\n"
         await mesh.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))

@@ -55,13 +55,17 @@ class Spare:
         """Become the sandbox of a plan, except for its configuration.
 
         Raises:
-            OSError: Its directories were removed.
+            OSError: One of its directories was removed; nothing of it is in the plan's.
         """
         note_uid(plan.record, self.spawn.uid)
         plan.record.write(self.folder)
         # The record goes first: from then on a deletion of the sandbox finds all of it.
         self.folder.root.rename(plan.folder.root)
-        self.folder.sockets.rename(plan.folder.sockets)
+        try:
+            self.folder.sockets.rename(plan.folder.sockets)
+        except OSError:
+            plan.folder.root.rename(self.folder.root)
+            raise
         self.spawn.folder = plan.folder
         return self.spawn
 
