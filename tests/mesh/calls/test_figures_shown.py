@@ -78,3 +78,11 @@ async def test_html_of_megabytes_is_a_short_text_and_a_whole_form(box: BaseSandb
     result = await box.run_ipython_cell("display({'text/html': '<script>' + 'x' * 4_800_000 + '</script>'}, raw=True)")
     assert len(result.text) < 200
     assert [len(form) for form in result.forms("text/html")] == [4_800_017]
+
+
+async def test_a_font_that_is_missing_is_said_once(mesh: Mesh) -> None:
+    code = "import matplotlib.pyplot as plt\nplt.rcParams['font.family'] = 'Nope'\nplt.plot([1, 2]); plt.title('a')"
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        shown = await box.run_ipython_cell(code)
+    assert shown.text.count("'Nope' not found") == 1, shown.text
+    assert shown.images

@@ -64,3 +64,16 @@ async def test_a_layer_that_was_removed_is_there_again_for_the_next_command_and_
                 await box.run_ipython_cell("%pip install --no-index --force-reinstall {small}")
             shown = await box.run_ipython_cell("import smallpack; smallpack.__file__")
             assert f"{HOME}/.venv/lib/" in shown.text
+
+
+@pytest.mark.parametrize(
+    "install", ["%pip install --user", "!pip3 install --user", "!PIP_USER=1 python -m pip install"]
+)
+async def test_what_is_installed_for_the_user_is_installed_like_everything(mesh: Mesh, install: str) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.run_ipython_cell(WHEEL.replace("300 << 20", "1"))
+        done = await box.run_ipython_cell(f"{install} --no-index {{small}}")
+        assert "Successfully installed smallpack" in done.text
+        assert ("--user is left out" in done.text) == ("--user" in install)
+        shown = await box.run_ipython_cell("import smallpack; smallpack.__file__")
+        assert f"{HOME}/.venv/lib/" in shown.text

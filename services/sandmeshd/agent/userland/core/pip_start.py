@@ -17,6 +17,7 @@ _FULL = "[Errno 28]"
 
 def watch(layer: str, packages: str) -> None:
     """Make pip unpack beside the packages, and remove and explain what it cannot finish where the disk is full."""
+    _install_here(layer)
     temporary = f"{layer}/unpacked"
     try:
         os.makedirs(temporary, exist_ok=True)  # noqa: PTH103 - pathlib is a slow import, here and below
@@ -45,6 +46,16 @@ def watch(layer: str, packages: str) -> None:
             os._exit(errno.ENOSPC)
 
     atexit.register(explain)
+
+
+def _install_here(layer: str) -> None:
+    """Install what is to be this user's like everything else: pip refuses `--user` in a virtual environment."""
+    if "install" not in sys.argv:
+        return
+    os.environ["PIP_USER"] = "0"
+    if "--user" in sys.argv:
+        sys.argv[1:] = [argument for argument in sys.argv[1:] if argument != "--user"]
+        sys.stderr.write(f"sandmesh: --user is left out: {layer}, where pip installs, is this user's\n")
 
 
 def _explain(layer: str, packages: str, before: set[str] | None) -> None:

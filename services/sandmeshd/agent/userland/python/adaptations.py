@@ -75,6 +75,22 @@ def _find_more_fonts(fonts: Any) -> None:
         return [*found, *(font for font in more if font is not None and font not in found)]
 
     manager._find_fonts_by_props = find_all  # noqa: SLF001
+    _say_once(fonts._log)  # noqa: SLF001 - the logger's name is not part of its interface either
+
+
+def _say_once(logger: Any) -> None:
+    """Pass each message on once: each text of a figure would repeat that its font is missing."""
+    said: set[str] = set()
+
+    def is_new(record: Any) -> bool:
+        message = record.getMessage()
+        if message in said:
+            return False
+        if len(said) < _MOST_SAID:
+            said.add(message)
+        return True
+
+    logger.addFilter(is_new)
 
 
 def _show_images(shows: Any) -> None:
@@ -113,6 +129,7 @@ def _run_uvloop(module: Any) -> None:
         setattr(module.Loop, name, event_loop.apart(getattr(module.Loop, name)))
 
 
+_MOST_SAID: Final = 1000
 _MORE_FONTS: Final = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
