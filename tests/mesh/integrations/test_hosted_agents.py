@@ -86,9 +86,22 @@ async def test_a_worker_that_ends_gives_back_what_it_was_serving(commands: Comma
     session = AgentSession("sesn_long", "echo started > started; sleep 100", TOKEN)
     queue.queue.append(session)
     async with asyncio.timeout(100), worker(commands):
-        await until(lambda: TOKEN in session.seen)
+        await until(lambda: TOKEN in session.seen, 60)
     assert session.stopped.is_set()
     assert not session.answered.is_set()
+
+
+async def test_a_session_goes_on_when_its_worker_is_killed(commands: Commands, queue: ManagedAgents) -> None:
+    session = AgentSession("sesn_left", "sleep 3; echo finished", TOKEN)
+    queue.queue.append(session)
+    async with asyncio.timeout(100):
+        running = commands.start("worker", "claude", "--environment", ENVIRONMENT)
+        await until(lambda: TOKEN in session.seen, 60)
+        await asyncio.sleep(1)  # it has been asked for the command
+        running.kill()
+        await asyncio.to_thread(running.communicate)
+        await session.stopped.wait()
+    assert "finished" in session.result
 
 
 async def test_a_wrong_key_is_said_and_a_missing_one(commands: Commands) -> None:

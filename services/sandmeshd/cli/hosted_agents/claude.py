@@ -21,7 +21,7 @@ import typer
 from anthropic import APIError, AsyncAnthropic, Omit
 
 from sandmesh import Output
-from sandmesh.errors import CallFinished, SandmeshError
+from sandmesh.errors import CallFinished, MeshUnavailable, SandmeshError
 from sandmesh.inputs import Options, Secret
 from sandmeshd.cli.coding_agents.agents import ANTHROPIC
 from sandmeshd.cli.run.call_output import exit_code_of
@@ -31,7 +31,7 @@ from sandmeshd.cli.terminal.output import escape_controls
 if TYPE_CHECKING:
     from anthropic.types.beta.environments import BetaSelfHostedWork
 
-    from sandmesh import ProcessAsync
+    from sandmesh import ProcessAsync, SandboxAsync
     from sandmesh.mesh import MeshAsync
 
 TEMPLATE: Final = "managed-agents"
@@ -41,6 +41,7 @@ CREATE_SECONDS: Final = 600.0
 """The first create may build the template."""
 END_SECONDS: Final = 15.0
 """How long a session's runner may take to give its work back when the worker ends."""
+RENEW_SECONDS: Final = 300.0
 LONGEST_LINE: Final = 2000
 LARGEST_SECRET: Final = 1 << 16
 
@@ -72,7 +73,7 @@ class WorkerStart:
             limits=self.limits,
             network=[host, *self.network],
             secrets={TOKEN: Secret(hosts=[host], value=token)},
-            idle_timeout=self.keep_seconds,
+            ttl=self.keep_seconds,
         )
 
 
@@ -152,18 +153,22 @@ class ClaudeWorker:
                 "ANTHROPIC_WORK_ID": work.id,
                 "SANDMESH_WORK_TOKEN_OF": "session" if token else "environment",
             }
-            program = await asyncio.to_thread(PROGRAM.read_text)
-            async with await box.processes.start(["python3", "-c", program], env=env) as process:
-                await process.close_stdin()
-                try:
-                    await _follow(process, work)
-                except asyncio.CancelledError:
-                    await asyncio.shield(_end(process))
-                    raise
-                code = exit_code_of(await process.wait())
+            keeping = asyncio.create_task(self._keep(box))
+            try:
+                code = await _run(box, env, work)
+            finally:
+                keeping.cancel()
+            await box.renew(self._start.keep_seconds)
         if code != 0:
             raise SandmeshError(f"its runner ended with {code}")
         _say(work, "ended")
+
+    async def _keep(self, box: SandboxAsync) -> None:
+        """Renew the lease of a session's sandbox while it works: an attached box does not."""
+        while True:
+            await asyncio.sleep(min(self._start.keep_seconds / 4, RENEW_SECONDS))
+            with suppress(MeshUnavailable):
+                await box.renew(self._start.keep_seconds)
 
     async def _stop(self, client: AsyncAnthropic, work: BetaSelfHostedWork) -> None:
         """Return work that was not served, as its runner would; what has ended already is fine."""
@@ -181,6 +186,19 @@ def sessions_token(secret: object) -> str | None:
         return None
     token = cast("dict[str, object]", found).get("sessions_token") if isinstance(found, dict) else None
     return token if isinstance(token, str) and token else None
+
+
+async def _run(box: SandboxAsync, env: Mapping[str, str], work: BetaSelfHostedWork) -> int:
+    """Run the vendor's runner for a work item, and return its exit code."""
+    program = await asyncio.to_thread(PROGRAM.read_text)
+    async with await box.processes.start(["python3", "-c", program], env=env) as process:
+        await process.close_stdin()
+        try:
+            await _follow(process, work)
+        except asyncio.CancelledError:
+            await asyncio.shield(_end(process))
+            raise
+        return exit_code_of(await process.wait())
 
 
 async def _follow(process: ProcessAsync, work: BetaSelfHostedWork) -> None:
