@@ -73,7 +73,7 @@ def test_an_upgrade_leaves_sandboxes_running_with_what_their_kernels_know(sandme
     [box] = [one["sandbox_id"] for one in sandmesh.run("ls", "-o", "json").json]
     cell = ("call", box, "run_ipython_cell")
     sandmesh.run(*cell, '{"code": "number = 41"}')
-    follow(sandmesh, "Upgrade", tmp_path)
+    follow(sandmesh, "Upgrade a mesh", tmp_path)
     assert sandmesh.run(*cell, '{"code": "print(number + 1)"}').out.strip() == "42"
 
 
