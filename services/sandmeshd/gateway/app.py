@@ -122,8 +122,7 @@ async def open_gateway(
         authority = UrlAuthority(quotas, tokens, settings.connect_timeout_seconds)
         ports = open_ports(settings, routes, listener, activity.holding, trail.recorded, authority)
         services.append(await stack.enter_async_context(ports))
-        tls, shared = _tls(settings), settings.share_ports
-        serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
+        serving = open_server(settings.listen, services, arounds, tls=_tls(settings), share_ports=settings.share_ports)
         listening = await stack.enter_async_context(serving)
         if _may_carry(settings):
             listener.carry_grpc(_first_of_tcp(listening.addresses))

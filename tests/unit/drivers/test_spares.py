@@ -311,6 +311,7 @@ async def test_spares_of_an_image_end_once_it_is_idle_and_release_it(paths: Mesh
         async with asyncio.timeout(SECONDS):
             while not await _removed(store, reference):  # noqa: ASYNC110 - a lock has no event
                 await asyncio.sleep(0.02)
+    assert store.find(reference) is None
 
 
 async def _removed(store: ImageStore, reference: str) -> bool:

@@ -23,7 +23,7 @@ async def attach_overlay(base: SandboxAsync, config: BoxConfig, origin: Attachme
     """Create a sandbox with the files of `base`, and hold their state there.
 
     Raises:
-        SandmeshError: It could not be created; nothing is left behind.
+        SandmeshError: It could not be created; no sandbox is left behind.
     """
     spec = spec_of_fork(config, origin.record)
     snapshot_id = await take_files(base, origin, config.timeout)
@@ -31,7 +31,7 @@ async def attach_overlay(base: SandboxAsync, config: BoxConfig, origin: Attachme
         spec.snapshot_id = snapshot_id
         made = await attach(replace(config, sandbox_id=None, spec=spec))
     finally:
-        # What cannot be deleted now stays listed, as snapshots do.
+        # A snapshot that cannot be deleted now stays in the list of snapshots.
         with suppress(SandmeshError):
             await asyncio.shield(base.delete_snapshot(snapshot_id))
     try:

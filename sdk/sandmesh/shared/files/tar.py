@@ -117,7 +117,7 @@ class _Packer:
 
 @contextmanager
 def readable(fd: int, name: str, found: os.stat_result, needed: int) -> Generator[None]:
-    """Give an entry's owner the `needed` permissions for the time of a block, where its mode lacks them."""
+    """Add the `needed` permissions of an entry's owner for the time of a block, where its mode lacks them."""
     mode = stat.S_IMODE(found.st_mode)
     if mode & needed == needed:
         yield

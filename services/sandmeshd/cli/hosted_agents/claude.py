@@ -24,6 +24,7 @@ from sandmesh import Output
 from sandmesh.errors import CallFinished, MeshUnavailable, SandmeshError
 from sandmesh.inputs import Options, Secret
 from sandmeshd.cli.coding_agents.agents import ANTHROPIC
+from sandmeshd.cli.hosted_agents import TEMPLATE
 from sandmeshd.cli.run.call_output import exit_code_of
 from sandmeshd.cli.terminal.connection import ConnectionOptions, own_user
 from sandmeshd.cli.terminal.output import escape_controls
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from sandmesh import ProcessAsync, SandboxAsync
     from sandmesh.mesh import MeshAsync
 
-TEMPLATE: Final = "managed-agents"
 TOKEN: Final = "SANDMESH_WORK_TOKEN"  # noqa: S105 - the name of a variable
 PROGRAM: Final = Path(__file__).with_name("claude_session.py")
 CREATE_SECONDS: Final = 600.0
@@ -54,12 +54,14 @@ class WorkerStart:
     key: str
     variables: Mapping[str, str]
     """This process's, which may name another address of the API."""
-    sandbox_type: str = TEMPLATE
-    most: int = 8
-    keep_seconds: float = 3600.0
-    network: tuple[str, ...] = ()
-    env: Mapping[str, str] | None = None
-    limits: dict[str, object] | None = None
+    sandbox_type: str
+    most: int
+    """Of the sessions that are served side by side."""
+    keep_seconds: float
+    """How long a session's sandbox is kept after its last work."""
+    network: tuple[str, ...]
+    env: Mapping[str, str]
+    limits: dict[str, object] | None
 
     def options(self, token: str) -> Options:
         """Return the options of a session's sandbox, in which `token` is a placeholder.
@@ -69,7 +71,7 @@ class WorkerStart:
         """
         host = ANTHROPIC.host(self.variables)
         return Options(
-            env=dict(self.env or {}),
+            env=dict(self.env),
             limits=self.limits,
             network=[host, *self.network],
             secrets={TOKEN: Secret(hosts=[host], value=token)},

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sandmesh.errors import InvalidArgument, SandmeshError
+from sandmeshd.cli.hosted_agents import TEMPLATE
 from sandmeshd.cli.packages import explain_package
 from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.cli.terminal.lifetime import run_command
@@ -30,7 +31,7 @@ class HostedAgentOptions:
     """What the sandboxes of sessions are like."""
 
     sandbox_type: Annotated[str, typer.Option("--type", help="The template of the sandboxes.", metavar="NAME")] = (
-        "managed-agents"
+        TEMPLATE
     )
     most: Annotated[
         int, typer.Option("--most", min=1, max=1000, help="How many sessions run side by side.", metavar="N")

@@ -42,16 +42,20 @@ class SandboxGauges:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.cpu = Gauge(
-            "sandmesh_sandbox_cpu_cores", "Processors in use on average since the sample before.", _LABELS,
+            "sandmesh_sandbox_cpu_cores",
+            "Processors in use on average since the sample before.",
+            _LABELS,
             registry=registry,
-        )  # fmt: skip
+        )
         self.cpu_seconds = Gauge(
             "sandmesh_sandbox_cpu_seconds", "Processor time of a sandbox so far.", _LABELS, registry=registry
         )
         self.memory_bytes = Gauge(
-            "sandmesh_sandbox_memory_bytes", "Resident memory of a sandbox that is not shared.", _LABELS,
+            "sandmesh_sandbox_memory_bytes",
+            "Resident memory of a sandbox that is not shared.",
+            _LABELS,
             registry=registry,
-        )  # fmt: skip
+        )
         self.disk_bytes = Gauge(
             "sandmesh_sandbox_disk_bytes", "What the files of its workspace and home take.", _LABELS, registry=registry
         )
@@ -63,9 +67,10 @@ class SandboxGauges:
             "sandmesh_sandbox_received_bytes", "Bytes that a sandbox received from hosts.", _LABELS, registry=registry
         )
         self.unmeasured = Gauge(
-            "sandmesh_sandboxes_unmeasured", "Sandboxes beyond the limit of metrics, or that did not answer in time.",
+            "sandmesh_sandboxes_unmeasured",
+            "Sandboxes beyond the limit of metrics, or that did not answer in time.",
             registry=registry,
-        )  # fmt: skip
+        )
 
     def update(self, found: Mapping[tuple[str, str], Mapping[str, float]], unmeasured: int) -> None:
         """Show these sandboxes and no others, by id and project, each with the values that it has."""

@@ -184,7 +184,7 @@ def _remove(root: int, name: str) -> None:
 
 
 def _open_up(fd: int, name: str) -> None:
-    """Give the owner all permissions of a directory and of those below it, so that they can be removed."""
+    """Add the owner's permissions to a directory and those below it, so that they can be removed."""
     os.chmod(name, _WRITABLE, dir_fd=fd)
     inner = os.open(name, OPENED_DIRECTORY, dir_fd=fd)
     try:
