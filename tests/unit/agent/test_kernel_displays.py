@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from sandmesh.api.call.v1 import call_pb2
+
 from .client import Client, Ended
 from .test_cells import run, texts
 
@@ -65,6 +67,46 @@ async def test_clear_output_and_updates_say_what_they_replace(client: Client) ->
     assert metas[3:] == [{"sandmesh/display": "d"}, {"sandmesh/display": "d", "sandmesh/replaces": "d"}]
     # With nothing after it, nothing is cleared.
     assert blocks(await run(client, IMPORTS + "print('kept'); clear_output(wait=True)")) == []
+
+
+async def test_threads_of_a_cell_clear_and_show_in_the_order_in_which_they_write(client: Client) -> None:
+    code = (
+        IMPORTS + "import sys, threading\n"
+        "def work():\n"
+        "    for i in range(3):\n        clear_output(wait=True); print('step', i)\n"
+        "    print('problem', file=sys.stderr); shown = display('a', display_id='d'); print('after')\n"
+        "    shown.update('b'); clear_output(); print('last')\n"
+        "thread = threading.Thread(target=work); thread.start(); thread.join()"
+    )
+    events = [
+        (event.output.stream, event.output.data)
+        if event.HasField("output")
+        else json.loads(event.content.json)["_meta"]
+        for event in (await run(client, code)).events
+        if event.HasField("output") or event.HasField("content")
+    ]
+    cleared, out, err = {"sandmesh/replaces": "*"}, call_pb2.STREAM_STDOUT, call_pb2.STREAM_STDERR
+    steps = [event for number in range(3) for event in (cleared, (out, f"step {number}\n".encode()))]
+    shown, updated = {"sandmesh/display": "d"}, {"sandmesh/display": "d", "sandmesh/replaces": "d"}
+    after = [(err, b"problem\n"), shown, (out, b"after\n"), updated, cleared, (out, b"last\n")]
+    assert events == steps + after
+
+
+async def test_threads_that_show_while_cells_end_and_begin_neither_stop_them_nor_take_their_frames(
+    client: Client,
+) -> None:
+    code = (
+        IMPORTS + "import sys, threading\nstop = threading.Event()\n"
+        "def work(stream):\n"
+        "    while not stop.is_set():\n        print('x', file=stream); display(1); clear_output(wait=True)\n"
+        "threads = [threading.Thread(target=work, args=(stream,)) for stream in (sys.stdout, sys.stderr)]\n"
+        "for thread in threads: thread.start()"
+    )
+    ended = [await run(client, code), *[await run(client, f"display({number})\n{number}") for number in range(30)]]
+    ended.append(await run(client, "stop.set()\nfor thread in threads: thread.join()\n'joined'"))
+    assert [cell.result.is_error for cell in ended] == [False] * 32
+    assert blocks(ended[-1])[-1]["text"] == "'joined'"
+    assert texts(await run(client, "2 + 2")) == "4"
 
 
 async def test_a_form_is_given_only_to_objects_that_have_it(client: Client) -> None:

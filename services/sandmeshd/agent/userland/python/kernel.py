@@ -32,7 +32,6 @@ IDLE_SECONDS = 0.4
 BUSY_SECONDS = 2.0
 """The same while its machine has no processor to spare, as when many sandboxes are created together."""
 
-_CELLS = {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT, kernel_protocol.WARM_UP}
 _INPUT = input
 
 
@@ -116,14 +115,12 @@ class ForkedKernel:
                 self.warm_up()
 
     def _serve(self, channel: output.KernelSocket, streams: _Streams) -> None:
-        channel.idle = True
         if not channel.has_frame:
             self._loop.wait(channel.fd)
-        channel.idle = False
         kind, payload, input_fd = channel.receive()
         if kind == kernel_protocol.FORK and input_fd is not None:
             self._fork(input_fd, channel, streams)
-        if kind in _CELLS:
+        if kind in kernel_protocol.CELLS:
             if input_fd is not None or streams.has_input:
                 streams.take(input_fd)
             error = self._run(payload.decode())

@@ -20,6 +20,8 @@ WARM_UP: Final = b"\x04"
 """Run the payload as RUN does, in a kernel that has run no cell, and forget it after its END."""
 FORK: Final = b"\x05"
 """Fork the kernels that are requested on a socket, whose descriptor the message carries. No payload."""
+CELLS: Final = frozenset({RUN, RUN_WITH_INPUT, WARM_UP})
+"""The kinds whose message is a cell."""
 WITH_DESCRIPTOR: Final = frozenset({RUN_WITH_INPUT, FORK})
 """The kinds whose message carries a descriptor."""
 

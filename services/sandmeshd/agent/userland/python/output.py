@@ -12,7 +12,7 @@ import os
 import select
 import socket
 import sys
-from _thread import get_ident
+from _thread import RLock
 from collections import deque
 from collections.abc import Iterable
 
@@ -43,14 +43,15 @@ class KernelSocket:
         self._last = 0
         self._clears = False
         """Whether what comes next replaces all that came before."""
-        self._thread = get_ident()
+        # Two threads that wait would take each other's answers. What flushes the streams must not hold it: a thread
+        # that writes holds the stream's own lock, and then takes this one.
+        self._lock = RLock()
         self.idle = False
-        """Whether no cell runs: what tasks show is kept for the next one, and nothing waits for its place."""
+        """Whether no cell runs: what tasks and threads show is kept for the next one, and nothing waits."""
 
     @property
     def _may_wait(self) -> bool:
-        # Two threads that wait would take each other's answers, and between cells none comes.
-        return get_ident() == self._thread and not self.idle and os.getpid() == self._pid
+        return not self.idle and os.getpid() == self._pid
 
     @property
     def has_frame(self) -> bool:
@@ -70,6 +71,8 @@ class KernelSocket:
         message = self._received.popleft()
         # It may have come along with the message before, so it waits for the one that it belongs to.
         kind = message[:1]
+        if kind in kernel_protocol.CELLS:
+            self.idle = False
         return kind, message[1:], self._passed.pop(0) if kind in kernel_protocol.WITH_DESCRIPTOR else None
 
     def show(self, blocks: Iterable[bytes]) -> None:
@@ -77,45 +80,57 @@ class KernelSocket:
         if os.getpid() == self._pid:
             made = [frames.pack(kernel_protocol.BLOCK + block) for block in blocks]  # which may print
             flush()
-            if self._clears and self._may_wait:
+            with self._lock:
                 self._clear()
-            self._last = 0
-            self._unsent += made
-            if self.idle:
-                del self._unsent[:-_MOST_KEPT]
+                self._last = 0
+                self._unsent += made
+                if self.idle:
+                    del self._unsent[:-_MOST_KEPT]
 
     def place(self, blocks: Iterable[bytes]) -> None:
         """Send blocks and wait until each has its place."""
-        if not self._may_wait:
-            self.show(blocks)
-            return
         made = list(blocks)  # which may print
-        flush()
-        if self._clears:
-            self._clear()
-        self._last = 0
-        for block in made:
-            self._wait(kernel_protocol.BLOCK_WAITS + block)
+        if self._may_wait:
+            flush()
+            with self._lock:
+                if self._may_wait:
+                    self._clear()
+                    self._place(made)
+                    return
+        self.show(made)
 
     def writing(self, fd: int) -> None:
         """Wait, before a stream is written, until what another one wrote has its place."""
         if (fd != self._last or self._clears) and self._may_wait:
-            if self._clears:
-                self._clear()
-            if self._last or self._unsent:
-                self._wait(kernel_protocol.SYNC)
-            self._last = fd
+            with self._lock:
+                if self._may_wait:
+                    self._clear()
+                    if self._last not in {0, fd} or self._unsent:
+                        self._wait(kernel_protocol.SYNC)
+                    self._last = fd
 
     def clear(self, *, wait: bool) -> None:
         """Announce that what was written and shown so far does not count; with `wait` not before something follows."""
-        if self._may_wait:
-            self._clears = wait
-            if not wait:
-                self.place([content_blocks.CLEARED])
+        if os.getpid() == self._pid:
+            flush()
+            with self._lock:
+                if self.idle:
+                    self._unsent.clear()
+                    return
+                self._clears = True
+                if not wait:
+                    self._clear()
 
     def _clear(self) -> None:
-        self._clears = False
-        self.place([content_blocks.CLEARED])
+        """Clear what came before, where something follows that replaces it."""
+        if self._clears and self._may_wait:
+            self._clears = False
+            self._place([content_blocks.CLEARED])
+
+    def _place(self, blocks: Iterable[bytes]) -> None:
+        self._last = 0
+        for block in blocks:
+            self._wait(kernel_protocol.BLOCK_WAITS + block)
 
     def move(self, connection: int) -> None:
         """Continue on another connection, in a fork of this process; what was not sent stays with the original."""
@@ -126,6 +141,8 @@ class KernelSocket:
         for queue in (self._received, self._passed, self._unsent):
             queue.clear()
         self._last, self._clears = 0, False
+        # Another thread of the original may have held it.
+        self._lock = RLock()
 
     def report_fork(self) -> None:
         """Report this process's pid: it was forked from another kernel, and accepts cells."""
@@ -144,7 +161,8 @@ class KernelSocket:
         if os.getpid() == self._pid:
             flush()
             payload = json.dumps({"prompt": prompt[: kernel_protocol.MAX_ERROR], "password": password})
-            self._wait(kernel_protocol.ASK + payload.encode())
+            with self._lock:
+                self._wait(kernel_protocol.ASK + payload.encode())
         line = sys.stdin.readline()
         if not line:
             raise EOFError("the input has ended")
@@ -158,8 +176,10 @@ class KernelSocket:
         payload = message.replace("\0", "").encode("utf-8", "backslashreplace")[:2000]
         if error:
             payload += b"\0" + error
-        unsent, self._unsent, self._last, self._clears = self._unsent, [], 0, False
-        self._connection.sendall(b"".join([*unsent, frames.pack(kernel_protocol.END + bytes((flags,)) + payload)]))
+        with self._lock:
+            self.idle = True
+            unsent, self._unsent, self._last, self._clears = self._unsent, [], 0, False
+            self._connection.sendall(b"".join([*unsent, frames.pack(kernel_protocol.END + bytes((flags,)) + payload)]))
 
     def _wait(self, message: bytes) -> None:
         unsent, self._unsent = self._unsent, []
