@@ -19,6 +19,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ from benchmarks.figures import Figure, box_of, first_result
 from benchmarks.meshes import RunningMesh, processes_below, running_mesh
 from benchmarks.report import arguments, machine, show
 from sandmesh import BaseSandboxAsync
+from sandmeshd.mesh.settings import MeshSettings
 
 ROUNDS: Final = 2
 """Of each kind the smallest count is taken: what a mesh does now and then is in some rounds only."""
@@ -44,7 +46,8 @@ LEAST_GROWTH: Final = 0.25
 """Below which nothing has been added to what a create or a cell does: a count of one adds at least 1."""
 RECORDED: Final = Path(__file__).with_name("operations.json")
 SETTLE_SECONDS: Final = 1.0
-"""After which the work that follows a release, and the preparation of spare sandboxes, has been done."""
+"""How long a node's folders stay as they are once released sandboxes are removed and spare ones prepared."""
+MOST_SETTLE_SECONDS: Final = 30.0
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "processes started": ("clone", "clone3", "fork", "vfork"),
     "programs started": ("execve", "execveat"),
@@ -120,12 +123,22 @@ async def _cells(box: BaseSandboxAsync, number: int) -> None:
             raise RuntimeError(f"the sandbox answered {result!r}")
 
 
+async def _settled(mesh: RunningMesh) -> None:
+    """Wait until the work that follows a release has been done, on a busy machine as well."""
+    folder = MeshSettings(mesh_id=mesh.mesh_id).paths.node_state / "sandboxes"
+    seen, since, end = set(folder.iterdir()), time.monotonic(), time.monotonic() + MOST_SETTLE_SECONDS
+    while time.monotonic() < min(since + SETTLE_SECONDS, end):
+        await asyncio.sleep(SETTLE_SECONDS / 10)
+        if (now := set(folder.iterdir())) != seen:
+            seen, since = now, time.monotonic()
+
+
 async def _counted(mesh: RunningMesh, work: Callable[[], Awaitable[None]], number: int) -> dict[str, float]:
-    await asyncio.sleep(SETTLE_SECONDS)
+    await _settled(mesh)
     async with _store_of(mesh) as store, _traced(mesh) as calls:
         before = await _commands(store)
         await work()
-        await asyncio.sleep(SETTLE_SECONDS)
+        await _settled(mesh)
         sent = await _commands(store) - before
     found = {kind: sum(calls[name] for name in names) for kind, names in KINDS.items()}
     found["store commands"] = sum(times for name, times in sent.items() if name not in _IDLE_COMMANDS)

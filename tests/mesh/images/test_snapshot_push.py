@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -42,7 +43,7 @@ async def test_an_image_of_a_snapshot_starts_elsewhere_with_all_that_was_there(
 ) -> None:
     base = registry.push(make_image(busybox_root()), "base:1")
     here, elsewhere = (registry.settings(folder / name).model_dump() for name in ("here", "elsewhere"))
-    identity = f"push-{folder.name}"
+    identity = f"test-{secrets.token_hex(5)}"
     async with make_mesh(mesh_id=identity, image_store=here) as mesh:
         async with BaseSandboxAsync(base_url=mesh.addresses[0], image=base) as box:
             await run(box, CHANGES)
