@@ -113,6 +113,25 @@ async def test_a_request_that_can_be_sent_again_in_time_is_not_lost(ground: Grou
             assert (await waiting.end()).stdout == b"reached\n"
 
 
+async def test_an_interrupt_is_answered_once_its_signal_was_sent(ground: Ground) -> None:
+    async with talking(ground) as (sandbox, client):
+        other = client.start("create_kernel", b'{"kernel_id": "other"}')
+        assert not (await other.end()).result.is_error
+        cell = start_cell(client, "import os\nos.write(1, b'begun')\ninput()", takes_input=True)
+        await cell.until(b"begun")
+        with zygote_stopped(sandbox):
+            interrupt = asyncio.create_task(
+                client.start("interrupt_kernel", b'{"kernel_id": "default"}').end(), name="interrupt"
+            )
+            # A cell of a kernel that runs needs no request to the zygote.
+            await client.start("run_cell", b'{"kernel_id": "other", "code": "1"}').end()
+            assert not interrupt.done()
+        assert not (await interrupt).result.is_error
+        cell.send(input=pb.Input(sequence=1, data=b"\n"))
+        ended = await cell.end()
+        assert "KeyboardInterrupt" in ended.result.message
+
+
 async def test_requests_that_wait_keep_their_order(ground: Ground) -> None:
     async with talking(ground) as (sandbox, client):
         await run_cell(client, FILL)

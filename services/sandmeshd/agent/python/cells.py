@@ -127,10 +127,16 @@ class Cells:
         task = self._kernel
         return "" if task is None or not task.done() or task.exception() else task.result().program
 
-    def interrupt(self) -> None:
-        """Interrupt the running cell, if there is one."""
+    async def interrupt(self) -> None:
+        """Interrupt the running cell, if there is one, and wait until the signal was sent.
+
+        Raises:
+            ToolFailure: It could not be sent.
+        """
         if self._running is not None:
             self._running.process.signal(signal.SIGINT)
+            # What the caller sends next, such as a line of input, must not reach the cell before.
+            await self._processes.settled()
 
     async def end(self, cause: str) -> KernelProcess:
         """Kill the kernel's process and return the kernel; a running cell ends with a message that has the cause."""

@@ -216,7 +216,7 @@ class KernelTable:
     async def interrupt(self, request: KernelRequest, call: RunningCall) -> Outcome:
         """Interrupt a kernel's running cell."""
         call.started()
-        self._find(request).cells.interrupt()
+        await self._find(request).cells.interrupt()
         return Outcome()
 
     async def restart(self, request: KernelRequest, call: RunningCall) -> Outcome:

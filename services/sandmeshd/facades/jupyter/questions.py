@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from sandmesh.sandbox.kernels import KernelAsync
 from sandmeshd.facades.jupyter.messages import NotebookMessage
 
-_SECONDS: Final = 10.0
+_SECONDS: Final = 30.0
 _MOST_MATCHES: Final = 1_000
 # A cell of the user's kernel that leaves no trace: not in In, not in its numbers, not in its names.
 _SOURCE: Final = """import json, sys
