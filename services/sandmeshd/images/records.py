@@ -36,11 +36,15 @@ class ImageRecords:
             if record:
                 yield record["reference"], record["digest"]
 
-    def write(self, reference: str, digest: str, correction: str) -> None:
+    def version(self, reference: str) -> str:
+        """Return the version of the file or directory that a reference led to; empty where it named none."""
+        return self._read(self._path(reference)).get("version", "")
+
+    def write(self, reference: str, digest: str, correction: str, version: str = "") -> None:
         """Record what a reference leads to, its use, and the layer on top that the image itself lacks, if any."""
         path = self._path(reference)
         fresh = path.with_suffix(f".{secrets.token_hex(4)}")
-        fresh.write_text(json.dumps({"reference": reference, "digest": digest}))
+        fresh.write_text(json.dumps({"reference": reference, "digest": digest, "version": version}))
         fresh.rename(path)
         (self._uses / digest.removeprefix("sha256:")).write_text(correction)
 

@@ -76,6 +76,14 @@ class LocalReference:
         """The name as people write it."""
         return str(self)
 
+    def version(self) -> str:
+        """Return what changes where the image does; empty where there is none any more."""
+        try:
+            facts = (self.path / "index.json" if self.transport == "oci" else self.path).stat()
+        except OSError:
+            return ""
+        return f"{facts.st_dev} {facts.st_ino} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
+
 
 AnyReference = Reference | LocalReference
 

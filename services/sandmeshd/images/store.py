@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sandmesh.errors import InvalidArgument
+from sandmesh.errors import InvalidArgument, PermissionDenied
 from sandmesh.shared.traces.context import MOST_NAME
 from sandmeshd.images.blobs import Blobs
 from sandmeshd.images.builds.folders import remove_abandoned, remove_caches
@@ -27,7 +27,7 @@ from sandmeshd.images.layers.unpack import require_owners
 from sandmeshd.images.progress import Report
 from sandmeshd.images.pull import Pull
 from sandmeshd.images.records import ImageRecords
-from sandmeshd.images.reference import STEPS, Reference, parse_reference
+from sandmeshd.images.reference import STEPS, LocalReference, Reference, parse_reference
 from sandmeshd.images.registry.policy import check_policy
 from sandmeshd.images.registry.push import push_image
 from sandmeshd.images.settings import ImageSettings
@@ -85,6 +85,37 @@ class ImageStore:
         check_policy(self.settings, parsed)
         digest = self._records.find(str(parsed))
         return None if digest is None else self._load(str(parsed), digest)
+
+    def find_current(self, reference: str, check_pull: Callable[[str], None], name: str = "") -> PulledImage | None:
+        """Return an image as `find`, by the reference or under another name; None where it must be pulled.
+
+        An image of a file or directory that has changed since must be pulled again where `check_pull` allows it.
+
+        Raises:
+            InvalidArgument, PermissionDenied: As `find` and `check_pull`.
+        """
+        found = (self.find(name) if name else None) or self.find(reference)
+        parsed = parse_reference(reference)
+        version = parsed.version() if isinstance(parsed, LocalReference) else ""
+        if found is not None and version in ("", self._records.version(found.reference)):
+            return found
+        try:
+            check_pull(reference)
+        except PermissionDenied:
+            if found is None:
+                raise
+            return found
+        return None
+
+    def find_digest(self, reference: str, digest: str) -> PulledImage | None:
+        """Return an image that was pulled by this name, also where the name leads to another by now.
+
+        Raises:
+            InvalidArgument, PermissionDenied: As `find`.
+        """
+        parsed = parse_reference(reference)
+        check_policy(self.settings, parsed)
+        return self._load(str(parsed), digest)
 
     def list_all(self) -> list[PulledImage]:
         """Return the images that are here, by name."""
@@ -187,6 +218,7 @@ class ImageStore:
         parsed, named = parse_reference(reference), parse_reference(name)
         check_policy(self.settings, parsed)
         await asyncio.to_thread(require_owners)
+        version = parsed.version() if isinstance(parsed, LocalReference) else ""
         with full_disk_explained(self.directory), phase("pull", image=name[:MOST_NAME]):
             await asyncio.to_thread(self._make)
             async with locked(self._locks / "store", shared=True):
@@ -194,7 +226,7 @@ class ImageStore:
                     pull = Pull(self.settings, self._blobs, self._layers, source, progress)
                     digest, config, layers = await pull.run(parsed)
                     correction = await correct(self._blobs, self._layers, layers)
-                self._records.write(str(named), digest, correction.content.diff_id if correction else "")
+                self._records.write(str(named), digest, correction.content.diff_id if correction else "", version)
         image = to_image(str(named), digest, config, [*layers, *([correction] if correction else [])])
         await self._collect(image)
         return image

@@ -123,6 +123,14 @@ async def test_a_snapshot_has_what_was_changed_of_the_image(make_mesh: MeshMaker
                 assert said.split("\n")[:6] == ["1234 1300 4711", "kept", "w", "secret", "other", "twin"]
                 assert "No such file" in said
                 assert "\n2\n" in said
+        # The image of that name is another one by now: the snapshot stays with its own.
+        store = ImageStore(ImageSettings(images=folder / "images"), folder)
+        remove_tree(folder / "plain")
+        await store.pull(write_image(folder / "plain", (*layers, make_tar(file_entry("etc/second", b"x")))))
+        async with SandboxAsync(base_url=address, snapshot=snapshot) as box:
+            assert "No such file" in await run(box, "cat /etc/second")
+        async with SandboxAsync(base_url=address, image=f"oci:{folder}/plain") as box:
+            assert await run(box, "cat /etc/second") == "x"
         async with SandboxAsync(base_url=address, image=f"oci:{folder}/app") as box:
             await run(box, "echo changed > own; mkdir sub; echo x > sub/y")
             snapshot = await box.snapshot()

@@ -47,6 +47,7 @@ from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, SpecRecord
 from sandmeshd.drivers.snapshots.snapshots import IMAGE
 from sandmeshd.images.image import ImageConfig
+from sandmeshd.images.reference import parse_reference
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.templates import Template
 from sandmeshd.tenants.shares import tenant_of
@@ -109,9 +110,8 @@ class BubblewrapDriver(ProcessDriver):
         template = self._builds.template(request.spec.template)
         with full_disk_explained(self._settings.paths.sandboxes):
             check_name(request.spec, self._builds.names)
-            reference = image_of(request.spec, template) or self._snapshots.image_of(request.spec)
-            if reference:
-                return await self._create_from_image(folder, request, template, reference)
+            if image_of(request.spec, template) or self._snapshots.image_of(request.spec)[0]:
+                return await self._create_from_image(folder, request, template)
             self._images.check_root(request.spec)
             self._snapshots.check(request.spec)
             plan = self._plan(folder, request, template)
@@ -132,9 +132,13 @@ class BubblewrapDriver(ProcessDriver):
                     raise
 
     async def _create_from_image(
-        self, folder: Folder, request: pb.CreateSandboxRequest, template: Template, reference: str
+        self, folder: Folder, request: pb.CreateSandboxRequest, template: Template
     ) -> pb.RuntimeSandbox:
-        async with self._images.held(request.spec, reference, template) as (image, root):
+        reference, digest = self._snapshots.image_of(request.spec)
+        if own := image_of(request.spec, template):
+            digest = digest if str(parse_reference(own)) == reference else ""
+            reference = own
+        async with self._images.held(request.spec, reference, template, digest) as (image, root):
             facts = self._images.describe(image, root)
             self._snapshots.check(request.spec, facts[IMAGE])
             plan = self._plan(folder, request, template, image.config)

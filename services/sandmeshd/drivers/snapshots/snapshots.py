@@ -74,13 +74,14 @@ class Snapshots:
             image=sandbox.enforced.get(IMAGE, ""),
         )
 
-    def image_of(self, spec: sandbox_pb2.SandboxSpec) -> str:
-        """Return the image that a sandbox has by its snapshot, if it has one; else an empty text.
+    def image_of(self, spec: sandbox_pb2.SandboxSpec) -> tuple[str, str]:
+        """Return the image that a sandbox has by its snapshot, and its digest; empty texts where it has none.
 
         Raises:
             SnapshotNotFound, SnapshotDamaged, InvalidArgument: As `check`.
         """
-        return self._found(spec).image.rpartition(" (")[0] if spec.snapshot_id else ""
+        reference, _, digest = (self._found(spec).image if spec.snapshot_id else "").rpartition(" (")
+        return reference, digest.removesuffix(")")
 
     def check(self, spec: sandbox_pb2.SandboxSpec, image: str = "") -> None:
         """Check, before anything is made, that a sandbox can begin with the snapshot that its spec names, if any.

@@ -179,9 +179,11 @@ class _Build:
         said: set[str] = set()
         try:
             own = self._private_name(name)
-            found = None if self._options.pull else self._store.find(own) or self._store.find(name)
+            check_pull = self._options.check_pull
+            if self._options.pull:
+                check_pull(name)
+            found = None if self._options.pull else self._store.find_current(name, check_pull, own)
             if found is None:
-                self._options.check_pull(name)
                 found = await self._store.pull(name, own, progress=note)
             return self._hold(found)
         except SandmeshError as error:

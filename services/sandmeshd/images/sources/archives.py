@@ -25,6 +25,7 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.images.documents import LARGEST_DOCUMENT, MANIFESTS, MOST_LAYERS, ProgramConfig, parse_document
 from sandmeshd.images.layers.unpacker import decompressed
 from sandmeshd.images.reference import LocalReference
+from sandmeshd.images.sources.oci_layout import NAME
 
 OCI_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 OCI_LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
@@ -37,7 +38,7 @@ class ArchiveEntry(BaseModel):
     """An entry of an archive's `manifest.json`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-    config: str = Field(alias="ProgramConfig", max_length=1024)
+    config: str = Field(alias="Config", max_length=1024)
     tags: list[str] | None = Field(default=None, alias="RepoTags")
     layers: list[str] = Field(alias="Layers", max_length=MOST_LAYERS)
 
@@ -103,10 +104,11 @@ class Layout:
         (self._blobs / digest).write_bytes(data)
         return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
 
-    def finish(self, config: dict[str, Any], layers: list[dict[str, Any]]) -> None:
-        """Write the manifest and the index."""
+    def finish(self, config: dict[str, Any], layers: list[dict[str, Any]], name: str = "") -> None:
+        """Write the manifest and the index, in which the image has a name or none."""
         manifest = {"schemaVersion": 2, "mediaType": MANIFESTS[0], "config": config, "layers": layers}
-        index = {"schemaVersion": 2, "manifests": [self.add_json(manifest, MANIFESTS[0])]}
+        described = self.add_json(manifest, MANIFESTS[0])
+        index = {"schemaVersion": 2, "manifests": [{**described, "annotations": {NAME: name} if name else {}}]}
         (self._directory / "index.json").write_text(json.dumps(index))
 
 
@@ -135,7 +137,7 @@ def lay_out_docker_archive(file: Path, directory: Path, name: str, most: int) ->
         if len(diff_ids) != len(layers):
             counts = f"{len(layers)} layers, and its configuration {len(diff_ids)}"
             raise InvalidArgument(f"{file} is damaged: it has {counts}")
-        layout.finish(layout.add(BytesIO(config), LARGEST_DOCUMENT, OCI_CONFIG), layers)
+        layout.finish(layout.add(BytesIO(config), LARGEST_DOCUMENT, OCI_CONFIG), layers, name)
 
 
 def lay_out_root(file: Path, directory: Path, name: str, most: int) -> None:

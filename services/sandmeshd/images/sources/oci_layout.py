@@ -12,7 +12,7 @@ from sandmeshd.images.documents import LARGEST_DOCUMENT, Descriptor, Index, pars
 from sandmeshd.images.sources.source import Resolved
 
 _CHUNK: Final = 1 << 20
-_NAME: Final = "org.opencontainers.image.ref.name"
+NAME: Final = "org.opencontainers.image.ref.name"
 
 
 class OciLayout:
@@ -26,10 +26,10 @@ class OciLayout:
         if wanted.startswith("sha256:"):
             return Resolved(await asyncio.to_thread(self._read, f"blobs/sha256/{wanted.removeprefix('sha256:')}"), "")
         index = parse_document(await asyncio.to_thread(self._read, "index.json"), Index)
-        named = [manifest for manifest in index.manifests if not wanted or manifest.annotations.get(_NAME) == wanted]
+        named = [manifest for manifest in index.manifests if not wanted or manifest.annotations.get(NAME) == wanted]
         if len(named) != 1:
             known = (
-                ", ".join(sorted(manifest.annotations.get(_NAME, manifest.digest) for manifest in index.manifests))
+                ", ".join(sorted(manifest.annotations.get(NAME, manifest.digest) for manifest in index.manifests))
                 or "none"
             )
             raise InvalidArgument(f"{self._directory} has not one image named {wanted!r}: name one of {known}")

@@ -76,9 +76,11 @@ class ImageSandboxes:
 
     @asynccontextmanager
     async def held(
-        self, spec: sandbox_pb2.SandboxSpec, reference: str, template: Template
+        self, spec: sandbox_pb2.SandboxSpec, reference: str, template: Template, digest: str = ""
     ) -> AsyncGenerator[tuple[PulledImage, ImageRoot]]:
         """Yield a sandbox's image, which stays while the block runs, and the root that is made of it.
+
+        `digest` is as in `ImageSource.held`.
 
         Raises:
             CapabilityMissing: This machine or this driver cannot.
@@ -88,7 +90,7 @@ class ImageSandboxes:
         self._check(spec)
         await self.check_here(reference, template)
         self._ranges.check()
-        async with self._source.held(reference) as (image, hold):
+        async with self._source.held(reference, digest) as (image, hold):
             config = image.config
             wanted = spec.root if spec.HasField("root") else template.root
             allowed = self._settings.root_sandboxes == "allowed"

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from sandmesh.errors import InvalidArgument, PermissionDenied
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -49,14 +50,17 @@ class ImageSource:
         self._pulls: dict[str, asyncio.Task[PulledImage]] = {}
 
     @asynccontextmanager
-    async def held(self, reference: str) -> AsyncGenerator[tuple[PulledImage, int]]:
+    async def held(self, reference: str, digest: str = "") -> AsyncGenerator[tuple[PulledImage, int]]:
         """Yield an image, and the lock that keeps it as long as any copy of that is open.
+
+        `digest` is of the manifest that the reference once led to, which is preferred while it is here.
 
         Raises:
             PermissionDenied: It names a file of the host's in a mesh of several users, or one that is not pulled.
             InvalidArgument, TooLarge, RuntimeUnavailable: As `ImageStore.pull`.
         """
-        image = await self._find(reference)
+        earlier = await asyncio.to_thread(self._store.find_digest, reference, digest) if digest else None
+        image = earlier or await self._find(reference)
         hold = self._store.hold(image)
         try:
             yield image, hold
@@ -68,10 +72,10 @@ class ImageSource:
         return await asyncio.to_thread(self._store.find, reference) is not None
 
     async def _find(self, reference: str) -> PulledImage:
-        found = await asyncio.to_thread(self._store.find, reference)
+        allowed = partial(check_pull, self._settings)
+        found = await asyncio.to_thread(self._store.find_current, reference, allowed)
         if found is not None:
             return found
-        check_pull(self._settings, reference)
         task = self._pulls.get(reference)
         if task is None:
             task = self._pulls[reference] = asyncio.create_task(self._store.pull(reference))
