@@ -15,6 +15,8 @@ WORKERS ?= $(if $(ARGS),0,2)
 VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Else each process of the tests compiles again what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench docs stubs release format hooks clean set-up-local set-up-dev set-up-release
 

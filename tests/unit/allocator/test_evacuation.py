@@ -15,7 +15,7 @@ from sandmeshd.mesh.shutdown import Ending, undeleted_sandboxes
 from tests.unit.allocator.conftest import FAST, Mesh
 from tests.unit.allocator.process_driver import ProcessDriver
 
-BOUND_SECONDS = 5.0
+BOUND_SECONDS = 1.5
 
 
 class SlowDriver(ProcessDriver):
