@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncGenerator
 
 import pytest
 
+from sandmeshd.mesh import Mesh
 from tests.engine import Daemon, slow_parts
 from tests.faults.containers import Docker
 from tests.faults.runtimes import Bubblewrap, Runtime
-from tests.mesh.conftest import mesh
-
-__all__ = ["mesh"]
+from tests.mesh.conftest import run_mesh
 
 collect_ignore_glob = slow_parts()
+
+
+@pytest.fixture
+async def mesh() -> AsyncGenerator[Mesh]:
+    """Run a mesh for a test that breaks something."""
+    async with run_mesh() as running:
+        yield running
+
 
 ENGINES = [
     pytest.param("docker", marks=pytest.mark.needs("docker")),

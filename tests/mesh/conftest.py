@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from sandmesh.compat.agentscope_runtime import install, uninstall
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
@@ -37,11 +38,26 @@ def make_mesh() -> MeshMaker:
     return run_mesh
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh() -> AsyncGenerator[Mesh]:
-    """Run a mesh with the default settings."""
+    """Run a mesh with the default settings, which the tests of a file share."""
     async with run_mesh() as running:
         yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh_mesh() -> AsyncGenerator[Mesh]:
+    """Run a mesh with the default settings for one test, which counts or breaks what is in it."""
+    async with run_mesh() as running:
+        yield running
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Run tests that share a file's mesh in the event loop that serves it."""
+    is_shared = isinstance(item, pytest.Function) and bool({"mesh", "fresh_mesh"} & set(item.fixturenames))
+    marker = item.get_closest_marker("asyncio")
+    if is_shared and marker is not None and "loop_scope" not in marker.kwargs:
+        item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
 @dataclass(frozen=True)

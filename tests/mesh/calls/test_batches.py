@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import Mesh, MeshAsync
 from sandmesh.errors import DeadlineExceeded, InvalidArgument, TemplateNotFound
@@ -13,6 +14,12 @@ from sandmeshd.mesh import Mesh as RunningMesh
 
 
 @pytest.fixture
+def mesh(fresh_mesh: RunningMesh) -> RunningMesh:
+    """Run a mesh for each test, which looks at all that is in it."""
+    return fresh_mesh
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(mesh: RunningMesh) -> AsyncGenerator[MeshAsync]:
     """Connect a client."""
     async with MeshAsync(mesh.addresses[0]) as connected:

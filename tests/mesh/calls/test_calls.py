@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import signal
 from collections.abc import AsyncGenerator, AsyncIterable
 from dataclasses import dataclass
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2_grpc
@@ -50,7 +52,7 @@ class Box:
         await self.calls.SendInput(request)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[Box]:
     async with open_channel(mesh.addresses[0]) as channel, asyncio.timeout(60):
         yield await connect(channel)
@@ -59,7 +61,7 @@ async def box(mesh: Mesh) -> AsyncGenerator[Box]:
 async def connect(channel: grpc.aio.Channel) -> Box:
     """Make a sandbox."""
     slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base"))
-    request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=[slot])
+    request = session_pb2.ConnectSessionRequest(user_id="u", session_id=secrets.token_hex(8), slots=[slot])
     connected = await session_pb2_grpc.SessionServiceStub(channel).ConnectSession(request)
     return Box(call_pb2_grpc.CallServiceStub(channel), channel, connected.session.sandboxes["base"])
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync
 from sandmeshd.mesh import Mesh
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:
         yield opened

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandbox, BaseSandboxAsync, FilesystemSandboxAsync, ToolResult
 from sandmeshd.mesh import Mesh
@@ -14,7 +15,7 @@ from sandmeshd.mesh import Mesh
 pytestmark = [pytest.mark.needs("user namespaces"), pytest.mark.needs("git")]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:
         yield opened

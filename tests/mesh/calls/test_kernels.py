@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import (
     BaseSandbox,
@@ -22,7 +23,7 @@ from sandmesh import (
 from sandmeshd.mesh import Mesh
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:
         yield opened

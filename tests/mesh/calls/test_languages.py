@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandbox, BaseSandboxAsync, KernelAsync, Output, Result, ToolResult, errors
 from sandmeshd.mesh import Mesh
@@ -13,7 +14,7 @@ from sandmeshd.mesh import Mesh
 LANGUAGES = ("js", "ts", "bash")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:
         yield opened

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandbox, BaseSandboxAsync, Dropped, Output, ProcessAsync, errors
 from sandmeshd.mesh import Mesh
@@ -15,7 +16,7 @@ from sandmeshd.mesh import Mesh
 SERVER = "import http.server; http.server.test(http.server.SimpleHTTPRequestHandler, port=8123)"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:
         yield opened

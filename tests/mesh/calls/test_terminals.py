@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync, Output, ProcessAsync, errors
 from sandmeshd.mesh import Mesh
@@ -15,7 +16,7 @@ CTRL_C, CTRL_D, CTRL_Z = b"\x03", b"\x04", b"\x1a"
 JOB = "sh -c 'echo going; exec sleep 1000'\n"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:
         yield opened

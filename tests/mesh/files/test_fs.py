@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandbox, BaseSandboxAsync
 from sandmeshd.mesh import Mesh
@@ -18,7 +19,7 @@ from sandmeshd.mesh import Mesh
 BIG = 9 * 1024 * 1024 + 17
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0]) as made:
         yield made

@@ -8,13 +8,14 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.files import ChangeStream
 from sandmeshd.mesh import Mesh
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0]) as made:
         yield made

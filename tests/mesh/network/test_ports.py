@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from yarl import URL
 
 from sandmesh import BaseSandbox, BaseSandboxAsync, errors
@@ -22,13 +23,13 @@ from tests.mesh.viewers import CHROMIUM
 SERVER = (Path(__file__).parent / "port_server.py").read_text()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0]) as made:
         yield made
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def url(box: BaseSandboxAsync) -> str:
     """The URL of a server that runs in the box."""
     await box.fs.write("server.py", SERVER)
@@ -38,7 +39,7 @@ async def url(box: BaseSandboxAsync) -> str:
     return (await box.expose(8000)).url
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def client() -> AsyncGenerator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         yield session
@@ -241,6 +242,7 @@ async def test_the_sync_box_exposes_too(mesh: Mesh) -> None:
     await asyncio.to_thread(use)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_with_a_domain_every_port_is_a_name_of_its_own(
     make_mesh: MeshMaker, client: aiohttp.ClientSession
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import grpc
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync, SandboxService, errors
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
@@ -48,14 +49,14 @@ async def _until_paused(mesh: MeshAsync, sandbox_id: str) -> None:
                 return
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(mesh: Mesh) -> AsyncGenerator[MeshAsync]:
     """Return a client of the file's mesh."""
     async with MeshAsync(mesh.addresses[0]) as opened:
         yield opened
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     """Hold a sandbox."""
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:

@@ -23,6 +23,12 @@ from tests.processes import files_below
 from tests.unit.store.waiting import until
 
 
+@pytest.fixture
+def mesh(fresh_mesh: Mesh) -> Mesh:
+    """Run a mesh for each test, which looks at all that is in it."""
+    return fresh_mesh
+
+
 async def waiting(box: BaseSandboxAsync) -> ProcessAsync:
     """Start a process that stays."""
     process = await box.processes.start("echo up; sleep 1000")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync, Mesh, MeshAsync
 from sandmesh.errors import (
@@ -26,13 +27,19 @@ from tests.mesh.conftest import Home
 
 
 @pytest.fixture
+def mesh(fresh_mesh: RunningMesh) -> RunningMesh:
+    """Run a mesh for each test, which looks at all that is in it."""
+    return fresh_mesh
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(mesh: RunningMesh) -> AsyncGenerator[MeshAsync]:
     """Connect a client."""
     async with MeshAsync(mesh.addresses[0]) as connected:
         yield connected
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def box(mesh: RunningMesh) -> AsyncGenerator[BaseSandboxAsync]:
     """Hold a sandbox with a label."""
     async with BaseSandboxAsync(

@@ -12,6 +12,12 @@ from sandmeshd.mesh import Mesh
 pytestmark = pytest.mark.needs("user namespaces")
 
 
+@pytest.fixture
+def mesh(fresh_mesh: Mesh) -> Mesh:
+    """Run a mesh for each test, which looks at all that is in it."""
+    return fresh_mesh
+
+
 async def test_sessions_are_listed_to_their_user_and_looked_at_by_name(mesh: Mesh) -> None:
     async with asyncio.timeout(60), SandboxService(mesh.addresses[0], timeout=30) as service:
         (one,) = await service.connect_async("one", "ann")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from sandmesh import (
     BaseSandbox,
@@ -29,6 +30,12 @@ T = TypeVar("T")
 
 
 @pytest.fixture
+def mesh(fresh_mesh: Mesh) -> Mesh:
+    """Run a mesh for each test, which looks at all that is in it."""
+    return fresh_mesh
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def weather(mesh: Mesh) -> AsyncIterator[WeatherSandbox]:
     """Open a sandbox of a registered class, on a mesh that was started without it."""
     box = WeatherSandbox(base_url=mesh.addresses[0])

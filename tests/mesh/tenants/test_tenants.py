@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync, Limits, MeshAsync
 from sandmesh.errors import InvalidArgument, PermissionDenied, QuotaExceeded, SandboxNotFound
@@ -17,6 +18,12 @@ from tests.unit.store.waiting import until
 
 
 @pytest.fixture
+def mesh(fresh_mesh: RunningMesh) -> RunningMesh:
+    """Run a mesh for each test, which looks at all that is in it."""
+    return fresh_mesh
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def admin(mesh: RunningMesh) -> AsyncGenerator[MeshAsync]:
     """Connect as the mesh's own user."""
     async with MeshAsync(mesh.addresses[0]) as connected:

@@ -31,6 +31,12 @@ print("verified")
 """
 
 
+@pytest.fixture
+def mesh(fresh_mesh: Mesh) -> Mesh:
+    """Run a mesh for each test, which looks at all that is in it."""
+    return fresh_mesh
+
+
 class Operator:
     """An operator's commands, for webhooks in one folder."""
 
