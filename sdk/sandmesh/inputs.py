@@ -119,6 +119,8 @@ class Snapshot:
     checksum: str
     """As "sha256:..."; a snapshot that does not match it is refused (SnapshotDamaged)."""
     created: datetime
+    expires: datetime | None = None
+    """When it deletes itself; None: it stays until it is deleted."""
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,7 @@ def read_snapshot(message: pb.Snapshot) -> SnapshotInfo:
         size_bytes=message.size_bytes,
         checksum=message.checksum,
         created=_time(message.create_time),
+        expires=_time(message.expire_time) if message.HasField("expire_time") else None,
         node_id=message.node_id,
         driver=message.driver,
     )

@@ -207,12 +207,12 @@ class MeshSnapshotsAsync:
         self._rpc = rpc
 
     async def create(
-        self, sandbox_id: str, *, timeout: float = SNAPSHOT_SECONDS, kernels: bool = False
+        self, sandbox_id: str, *, timeout: float = SNAPSHOT_SECONDS, kernels: bool = False, ttl: float | None = None
     ) -> SnapshotInfo:
         """Save a sandbox's workspace and home; its processes are held still meanwhile.
 
         Memory is not saved. With `kernels` that of its Python kernels is held for 5 minutes: sandboxes can start from
-        the snapshot so long, and continue them.
+        the snapshot so long, and continue them. With `ttl` it deletes itself after so many seconds, at most 7 days.
 
         Raises:
             SandboxNotFound: There is none, or it is another user's.
@@ -227,6 +227,8 @@ class MeshSnapshotsAsync:
             snapshot_id="snap_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26],
             kernels=kernels,
         )
+        if ttl is not None:
+            request.ttl.FromMilliseconds(round(ttl * 1e3))
         response = await self._rpc.send(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
         return read_snapshot(response.snapshot)
 

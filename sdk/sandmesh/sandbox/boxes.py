@@ -188,7 +188,10 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             WrongState: It is not an overlay.
         """
         attachment = self._attached()
-        await self.diff()
+        with fork_lock:
+            from sandmesh.sandbox.session.overlays import read_changes  # noqa: PLC0415 - see above
+
+        await read_changes(attachment, self._config.timeout, packed=True)
         if attachment.owned is None:
             request = sandbox_pb2.ReleaseSandboxRequest(
                 sandbox_id=self.sandbox_id, fencing_token=attachment.record.lease.fencing_token

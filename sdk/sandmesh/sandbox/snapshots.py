@@ -15,18 +15,19 @@ from sandmesh.sandbox.handle import Attachment, SandboxHandle
 class SnapshotsAsync(SandboxHandle):
     """The methods of a box that are about snapshots."""
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, ttl: float | None = None) -> Snapshot:
         """Save the sandbox's workspace and home; its processes are paused meanwhile, and memory is not saved.
 
-        The snapshot outlives the sandbox until it is deleted; `BaseSandbox(snapshot=...)` starts from it. Snapshots of
-        a private mesh end with that mesh, and so with this program.
+        The snapshot outlives the sandbox until it is deleted, or for `ttl` seconds, at most 7 days;
+        `BaseSandbox(snapshot=...)` starts from it. Snapshots of a private mesh end with that mesh, and so with this
+        program.
 
         Raises:
             CapabilityMissing: Its driver does not support snapshots.
             TooLarge: The sandbox holds more than a snapshot may have.
             WrongState: The sandbox is paused.
         """
-        return read_snapshot((await take_snapshot(self._attached(), self._config.timeout)).snapshot)
+        return read_snapshot((await take_snapshot(self._attached(), self._config.timeout, ttl=ttl)).snapshot)
 
     async def list_snapshots(self) -> list[Snapshot]:
         """List this user's snapshots on the box's mesh, those of other sandboxes included, oldest first."""
@@ -48,12 +49,12 @@ class SnapshotsAsync(SandboxHandle):
 
 
 async def take_snapshot(
-    attachment: Attachment, timeout: float, *, kernels_timeout: float = 0
+    attachment: Attachment, timeout: float, *, kernels_timeout: float = 0, ttl: float | None = None
 ) -> sandbox_pb2.CreateSnapshotResponse:
     """Take a snapshot and return the mesh's answer.
 
     Unless `kernels_timeout` is 0, the memory of Python kernels is held too, once their cells have ended: sandboxes that
-    start from the snapshot within 5 minutes continue them.
+    start from the snapshot within 5 minutes continue them. With `ttl` it deletes itself after so many seconds.
     """
     record = attachment.record
     request = sandbox_pb2.CreateSnapshotRequest(
@@ -64,6 +65,8 @@ async def take_snapshot(
     if kernels_timeout:
         request.kernels = True
         request.kernels_timeout.FromMilliseconds(round(kernels_timeout * 1e3))
+    if ttl is not None:
+        request.ttl.FromMilliseconds(round(ttl * 1e3))
     return await attachment.usable().ask(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
 
 
@@ -81,4 +84,5 @@ def read_snapshot(snapshot: sandbox_pb2.Snapshot) -> Snapshot:
         size_bytes=snapshot.size_bytes,
         checksum=snapshot.checksum,
         created=snapshot.create_time.ToDatetime(UTC),
+        expires=snapshot.expire_time.ToDatetime(UTC) if snapshot.HasField("expire_time") else None,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Generator
+from datetime import timedelta
 
 import pytest
 
@@ -70,3 +73,42 @@ def test_snapshots_are_taken_listed_and_removed_by_command(sandmesh: Commands, a
     assert sandmesh.run("snapshot", "rm", "-o", "json", made).json == {"snapshot_ids": [made]}
     assert sandmesh.run("snapshot", "ls", "-o", "id").out == ""
     assert "no snapshot" in sandmesh.run("snapshot", "rm", made, ok=False).err
+
+
+_MAKES_AN_OVERLAY = """
+import sys
+from sandmesh import BaseSandbox
+
+with BaseSandbox(sys.argv[1], base_url=sys.argv[2]) as box, box.overlay():
+    input()
+"""
+
+
+def test_what_a_killed_client_would_have_deleted_deletes_itself(sandmesh: Commands, address: str) -> None:
+    with BaseSandbox(base_url=address) as box:
+        box.fs.write("file", bytes(10_000_000))
+        command = [sys.executable, "-c", _MAKES_AN_OVERLAY, box.sandbox_id, address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as client:
+            while not (left := box.list_snapshots()):
+                assert client.poll() is None
+            client.kill()
+        [snapshot] = left
+        assert snapshot.expires is not None
+        assert timedelta() < snapshot.expires - snapshot.created <= timedelta(hours=1, minutes=1)
+        box.delete_snapshot(snapshot)
+
+
+def test_a_snapshot_with_an_end_deletes_itself(sandmesh: Commands, address: str) -> None:
+    with BaseSandbox(base_url=address) as box:
+        box.fs.write("file", b"content")
+        kept = box.snapshot(ttl=3600)
+        taken = sandmesh.run("snapshot", "create", "--ttl", "0.3", box.sandbox_id).out.strip()
+        while len(files_below(sandmesh.settings.paths.state, "files.tar")) > 1:
+            pass
+        assert box.list_snapshots() == [kept]
+        with pytest.raises(SnapshotNotFound):
+            BaseSandbox(base_url=address, snapshot=taken).start()
+        for refused in (0, 604_801):
+            with pytest.raises(InvalidArgument, match="at most 7 days"):
+                box.snapshot(ttl=refused)
+        box.delete_snapshot(kept)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,16 @@ async def test_what_is_saved_comes_back_until_it_is_removed(folder: Path) -> Non
     await kept.remove("snap_a")
     assert kept.find("snap_a") is None
     assert left(folder) == []
+
+
+async def test_one_whose_time_is_over_is_not_there_and_a_node_that_starts_removes_it(folder: Path) -> None:
+    kept = SnapshotArchive(folder, LIMIT)
+    await kept.save(named(), stream(b"over"), timedelta(microseconds=1))
+    later = await kept.save(named("snap_b"), stream(b"later"), timedelta(days=1))
+    assert kept.find("snap_a") is None
+    assert kept.all() == [later]
+    SnapshotArchive(folder, LIMIT).sweep()
+    assert left(folder) == ["snap_b"]
 
 
 async def test_whoever_reads_a_damaged_one_never_gets_all_of_it(folder: Path) -> None:

@@ -20,6 +20,7 @@ B = TypeVar("B", bound=SandboxAsync)
 MOST: Final = 100
 _CONCURRENCY: Final = 8
 _DELETE_SECONDS: Final = 5.0
+_LONGEST_SECONDS: Final = 3600.0
 _Taken: TypeAlias = tuple[sandbox_pb2.CreateSnapshotResponse, list[str]]
 
 
@@ -115,14 +116,16 @@ async def _take(attachment: Attachment, timeout: float, order: ForkOrder) -> _Ta
     Raises:
         CapabilityMissing, WrongState: The kernels are wanted, and cannot be copied.
     """
+    # Where this program is killed, nothing else deletes it.
+    ttl = min(order.timeout + _DELETE_SECONDS, _LONGEST_SECONDS)
     if order.kernels is False:
-        return await take_snapshot(attachment, timeout), []
+        return await take_snapshot(attachment, timeout, ttl=ttl), []
     try:
-        taken = await take_snapshot(attachment, timeout, kernels_timeout=order.timeout)
+        taken = await take_snapshot(attachment, timeout, kernels_timeout=order.timeout, ttl=ttl)
     except (CapabilityMissing, WrongState) as error:
         if order.kernels or not refuses_kernels(error):
             raise
-        return await take_snapshot(attachment, timeout), [f"kernels: {error.message}"]
+        return await take_snapshot(attachment, timeout, ttl=ttl), [f"kernels: {error.message}"]
     return taken, list(taken.not_copied)
 
 

@@ -44,15 +44,17 @@ async def attach_overlay(base: SandboxAsync, config: BoxConfig, origin: Attachme
     return made
 
 
-async def read_changes(attachment: Attachment, timeout: float) -> tuple[str, list[FileDifference]]:
-    """Return the sandbox that an overlay is of, and the overlay's changes.
+async def read_changes(
+    attachment: Attachment, timeout: float, *, packed: bool = False
+) -> tuple[str, list[FileDifference]]:
+    """Return the sandbox that an overlay is of, and the overlay's changes; with `packed` what was last packed of them.
 
     Raises:
         WrongState: It is not an overlay.
     """
     calls = _calls(attachment, attachment.record.sandbox_id, timeout)
     try:
-        first, *lines = (await calls.output("fs.list_changes", {})).splitlines()
+        first, *lines = (await calls.output("fs.list_changes", {"packed": True} if packed else {})).splitlines()
     except OSError as error:
         raise _not_an_overlay(attachment, error) from None
     return str(read_facts(first)["base"]), Listing(FileDifference(**read_facts(line)) for line in lines)
@@ -65,17 +67,15 @@ async def commit_changes(attachment: Attachment, timeout: float, *, force: bool)
         WrongState: It is not an overlay, or the other sandbox has changed in the same places.
         SandmeshError: The other sandbox is gone.
     """
-    base, changes = await read_changes(attachment, timeout)
-    if not changes:
-        return changes
-    connection = attachment.usable()
-    record = await get_record(connection, base, timeout)
+    base, _ = await read_changes(attachment, timeout, packed=True)
+    record = await get_record(attachment.usable(), base, timeout)
     origin = replace(attachment, record=record, owned=None)
     calls = _calls(attachment, attachment.record.sandbox_id, timeout)
     patch: AsyncIterator[bytes] = calls.receive("fs.pack_changes", {})
     answer = await _calls(origin, base, timeout).send("fs.apply_changes", {"force": force}, patch)
     if answer["conflicts"]:
         raise _conflict(base, answer)
+    _, changes = await read_changes(attachment, timeout, packed=True)
     await calls.ask("fs.begin_branch", {"packed": True})
     return changes
 

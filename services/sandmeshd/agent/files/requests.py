@@ -146,10 +146,14 @@ class BeginBranch(Arguments):
 
 @dataclass(frozen=True)
 class ListChanges(Arguments):
-    """The changes of the workspace since `fs.begin_branch`, a line of JSON each; first a line with `base`."""
+    """The changes of the workspace since `fs.begin_branch`, a line of JSON each; first a line with `base`.
+
+    With `packed` no file is looked at: they are those that the last `fs.pack_changes` packed, if there was one.
+    """
 
     tool: ClassVar[str] = "fs.list_changes"
     path: str = "."
+    packed: bool = False
 
 
 @dataclass(frozen=True)

@@ -150,9 +150,9 @@ class FileService:
         call.started()
         return _outcome(await self._threads.run(self._branch.begin, request))
 
-    async def _list_changes(self, _request: ListChanges, call: RunningCall) -> Outcome:
+    async def _list_changes(self, request: ListChanges, call: RunningCall) -> Outcome:
         call.started()
-        await pump(call, self._threads, self._branch.listed())
+        await pump(call, self._threads, self._branch.listed(request))
         return Outcome()
 
     async def _pack_changes(self, _request: PackChanges, call: RunningCall) -> Outcome:

@@ -10,6 +10,9 @@ import base64
 import re
 import secrets
 from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from google.protobuf.duration_pb2 import Duration
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
@@ -31,6 +34,7 @@ from sandmeshd.tenants.holdings import CountedSnapshot, Holdings
 
 _ID = re.compile(r"snap_[a-z0-9]{1,64}")
 _ASK_SECONDS = 10.0
+_LONGEST_TTL = timedelta(days=7)
 _OWNER, _USER = "session", "user"
 _PROJECT, _CALLER = "project", "caller"
 
@@ -80,6 +84,7 @@ class NodeSnapshots:
             record_labels={name: record.text(name) for name in (_OWNER, _USER, _PROJECT, _CALLER)},
             kernels=request.kernels,
             kernels_timeout=request.kernels_timeout if request.HasField("kernels_timeout") else None,
+            ttl=_checked_ttl(request),
         )
         taken = await node.client.snapshot_sandbox(driver_request)
         found = Found(node, taken.snapshot)
@@ -233,6 +238,15 @@ def _checked(snapshot_id: str) -> str:
     return snapshot_id
 
 
+def _checked_ttl(request: pb.CreateSnapshotRequest) -> Duration | None:
+    if not request.HasField("ttl"):
+        return None
+    if not timedelta() < request.ttl.ToTimedelta() <= _LONGEST_TTL:
+        message = f"ttl must be more than 0 and at most {_LONGEST_TTL.days} days; without it a snapshot stays"
+        raise InvalidArgument(message, {"field": "ttl"})
+    return request.ttl
+
+
 def _as_message(found: Found) -> pb.Snapshot:
     snapshot = found.snapshot
     return pb.Snapshot(
@@ -244,4 +258,5 @@ def _as_message(found: Found) -> pb.Snapshot:
         create_time=snapshot.create_time,
         node_id=found.node.node_id,
         driver=found.node.info.name if found.node.info else "",
+        expire_time=snapshot.expire_time if snapshot.HasField("expire_time") else None,
     )

@@ -24,9 +24,17 @@ snapshot_commands = typer.Typer(
     epilog="Example: sandmesh run --snapshot $(sandmesh snapshot create sb_...) -- ls. Nothing runs while it is taken."
 )
 @grouped
-def create(sandbox_id: SandboxId, connection: ConnectionOptions, output: Output = Format.TEXT) -> None:
+def create(
+    sandbox_id: SandboxId,
+    connection: ConnectionOptions,
+    ttl: Annotated[
+        float | None,
+        typer.Option(help="Delete it after so many seconds; by default it stays.", metavar="SECONDS", max=604_800),
+    ] = None,
+    output: Output = Format.TEXT,
+) -> None:
     """Take a snapshot of a sandbox's workspace and home, and print its id."""
-    snapshot = run_command(_create(connection, sandbox_id))
+    snapshot = run_command(_create(connection, sandbox_id, ttl))
     if output is Format.JSON:
         print_json(snapshot.to_json())
     else:
@@ -73,9 +81,9 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-async def _create(connection: ConnectionOptions, sandbox_id: str) -> SnapshotInfo:
+async def _create(connection: ConnectionOptions, sandbox_id: str, ttl: float | None) -> SnapshotInfo:
     async with connection.mesh(CALL_SECONDS) as mesh:
-        return await mesh.snapshots.create(sandbox_id)
+        return await mesh.snapshots.create(sandbox_id, ttl=ttl)
 
 
 async def _list(connection: ConnectionOptions) -> SnapshotList:

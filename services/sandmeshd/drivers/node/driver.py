@@ -188,7 +188,7 @@ class NodeDriver(FixedGrants, ABC):
     async def _finish_removals(self) -> None:
         """Remove what a killed driver had begun to remove."""
         await asyncio.to_thread(finish_removals, self._folders)
-        await asyncio.to_thread(self._snapshots.sweep)
+        await self._snapshots.sweep()
 
 
 def check_alive(sandbox: pb.RuntimeSandbox) -> None:

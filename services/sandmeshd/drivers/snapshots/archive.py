@@ -13,8 +13,9 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -39,8 +40,10 @@ class SnapshotArchive:
         self._folder = folder
         self._limit = limit_bytes
 
-    async def save(self, snapshot: pb.RuntimeSnapshot, stream: AsyncGenerator[bytes]) -> pb.RuntimeSnapshot:
-        """Keep a stream; give what is known, with its size and checksum. What fails or is cancelled leaves nothing.
+    async def save(
+        self, snapshot: pb.RuntimeSnapshot, stream: AsyncGenerator[bytes], ttl: timedelta = timedelta()
+    ) -> pb.RuntimeSnapshot:
+        """Keep a stream, for `ttl` unless that is 0; return its metadata. What fails or is cancelled leaves nothing.
 
         Raises:
             TooLarge: It has more bytes than a snapshot may.
@@ -54,6 +57,9 @@ class SnapshotArchive:
             try:
                 async with aclosing(stream):
                     await self._write(fresh, snapshot, stream)
+                if ttl:
+                    snapshot.expire_time.FromDatetime(datetime.now(UTC) + ttl)
+                (fresh / _FACTS).write_bytes(_written(snapshot))
                 self._place(fresh, snapshot.snapshot_id)
             finally:
                 _remove(fresh)
@@ -79,7 +85,6 @@ class SnapshotArchive:
             await asyncio.to_thread(put)
             await asyncio.to_thread(os.fsync, file.fileno())
         snapshot.checksum = f"sha256:{digest.hexdigest()}"
-        (fresh / _FACTS).write_bytes(_written(snapshot))
 
     def _check_size(self, snapshot: pb.RuntimeSnapshot) -> None:
         if snapshot.size_bytes > self._limit:
@@ -96,7 +101,7 @@ class SnapshotArchive:
             raise AlreadyExists(f"there is a snapshot {snapshot_id} by now", {"snapshot_id": snapshot_id}) from None
 
     def find(self, snapshot_id: str) -> pb.RuntimeSnapshot | None:
-        """Return a snapshot's metadata, None where there is none.
+        """Return a snapshot's metadata, None where there is none or its time is over.
 
         Raises:
             SnapshotDamaged: What is known cannot be trusted.
@@ -106,18 +111,19 @@ class SnapshotArchive:
             data = (self._path(snapshot_id) / _FACTS).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return _read(snapshot_id, data)
+        snapshot = _read(snapshot_id, data)
+        return None if snapshot.HasField("expire_time") and seconds_left(snapshot) <= 0 else snapshot
 
     def all(self) -> list[pb.RuntimeSnapshot]:
-        """Return all whose checksum holds, by id."""
-        names = sorted(path.name for path in self._folder.glob("[!.]*")) if self._folder.is_dir() else []
-        found: list[pb.RuntimeSnapshot | None] = []
-        for name in names:
+        """Return all whose checksum holds and whose time is not over, by id."""
+        return [snapshot for _, snapshot in self._readable() if snapshot is not None]
+
+    def _readable(self) -> Iterator[tuple[Path, pb.RuntimeSnapshot | None]]:
+        for path in sorted(self._folder.glob("[!.]*")) if self._folder.is_dir() else []:
             try:
-                found.append(self.find(name))
+                yield path, self.find(path.name)
             except SnapshotDamaged as error:
-                log.warning("a snapshot is damaged", snapshot_id=name, error=error.message)
-        return [entry for entry in found if entry is not None]
+                log.warning("a snapshot is damaged", snapshot_id=path.name, error=error.message)
 
     async def stream(self, snapshot: pb.RuntimeSnapshot) -> AsyncGenerator[bytes]:
         """Yield the saved bytes; the last one comes only where the checksum holds.
@@ -166,15 +172,23 @@ class SnapshotArchive:
         await asyncio.to_thread(_remove, gone)
 
     def sweep(self) -> None:
-        """Remove what a killed process was making or removing."""
+        """Remove what a killed process was making or removing, and what is over."""
         for path in self._folder.glob(".*"):
             _remove(path)
+        for path, snapshot in self._readable():
+            if snapshot is None:
+                _remove(path)
 
     def _path(self, snapshot_id: str) -> Path:
         if not _ID.fullmatch(snapshot_id):
             message = f"{snapshot_id!r} is not a snapshot id: 1 to 128 letters, digits, _, . and -, no sign first"
             raise InvalidArgument(message, {"field": "snapshot_id"})
         return self._folder / snapshot_id
+
+
+def seconds_left(snapshot: pb.RuntimeSnapshot) -> float:
+    """Return how long a snapshot with an end is kept yet, in seconds."""
+    return (snapshot.expire_time.ToDatetime(UTC) - datetime.now(UTC)).total_seconds()
 
 
 def archive_of(node_state: Path, limit_bytes: int = 0) -> SnapshotArchive:

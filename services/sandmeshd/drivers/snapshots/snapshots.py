@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -10,7 +11,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import AlreadyExists, InvalidArgument, SandboxLost, WrongState
 from sandmeshd.agentlink.archives import restored, saved
-from sandmeshd.drivers.snapshots.archive import archive_of, not_found
+from sandmeshd.drivers.snapshots.archive import archive_of, not_found, seconds_left
 from sandmeshd.drivers.snapshots.held_kernels import HeldKernels
 from sandmeshd.runtime.paths import MeshPaths
 
@@ -25,10 +26,28 @@ class Snapshots:
         self._mesh_id = paths.mesh_id
         self._kept = archive_of(paths.node_state, limit_bytes)
         self._kernels = HeldKernels()
+        self._ends = set[asyncio.Task[None]]()
 
-    def sweep(self) -> None:
-        """Remove what a killed driver left half made."""
-        self._kept.sweep()
+    async def sweep(self) -> None:
+        """Remove what a killed driver left half made, and what is over; the others end at their time."""
+        await asyncio.to_thread(self._kept.sweep)
+        for snapshot in await asyncio.to_thread(self._kept.all):
+            self._end_in_time(snapshot)
+
+    def _end_in_time(self, snapshot: pb.RuntimeSnapshot) -> None:
+        def end() -> None:
+            task = asyncio.create_task(self._end(snapshot))
+            self._ends.add(task)
+            task.add_done_callback(self._ends.discard)
+
+        if snapshot.HasField("expire_time"):
+            asyncio.get_running_loop().call_later(seconds_left(snapshot), end)
+
+    async def _end(self, snapshot: pb.RuntimeSnapshot) -> None:
+        if seconds_left(snapshot) > 0:  # the clock was set back
+            self._end_in_time(snapshot)
+        elif self._kept.find(snapshot.snapshot_id) is None:
+            await self.delete(snapshot.snapshot_id)
 
     async def take(
         self, request: pb.SnapshotSandboxRequest, sandbox: pb.RuntimeSandbox, fencing_token: int
@@ -51,10 +70,11 @@ class Snapshots:
                 begun.kernels.extend(kernels)
                 response.not_copied.extend(not_copied)
             try:
-                there = await self._kept.save(begun, saved(sandbox, fencing_token))
+                there = await self._kept.save(begun, saved(sandbox, fencing_token), request.ttl.ToTimedelta())
             except BaseException:
                 self._kernels.drop(request.snapshot_id)
                 raise
+            self._end_in_time(there)
         elif there.sandbox_id != request.sandbox_id:
             facts = {"snapshot_id": request.snapshot_id}
             raise AlreadyExists(f"{request.snapshot_id} is another sandbox's snapshot", facts)

@@ -1252,6 +1252,7 @@ class SnapshotSandboxRequest(_message.Message):
     RECORD_LABELS_FIELD_NUMBER: _builtins.int
     KERNELS_FIELD_NUMBER: _builtins.int
     KERNELS_TIMEOUT_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     snapshot_id: _builtins.str
@@ -1268,6 +1269,12 @@ class SnapshotSandboxRequest(_message.Message):
     def kernels_timeout(self) -> _duration_pb2.Duration:
         """How long the kernels' cells may take to end."""
 
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long it is kept once it is complete; unset: until it is deleted. Then it is gone as if it had been deleted, also
+        where the driver did not run meanwhile.
+        """
+
     def __init__(
         self,
         *,
@@ -1276,10 +1283,11 @@ class SnapshotSandboxRequest(_message.Message):
         record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         kernels: _builtins.bool = ...,
         kernels_timeout: _duration_pb2.Duration | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["kernels_timeout", b"kernels_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernels_timeout", b"kernels_timeout", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernels", b"kernels", "kernels_timeout", b"kernels_timeout", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernels", b"kernels", "kernels_timeout", b"kernels_timeout", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1321,6 +1329,7 @@ class RuntimeSnapshot(_message.Message):
     RECORD_LABELS_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     KERNELS_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.str
     """Its id."""
     mesh_id: _builtins.str
@@ -1349,6 +1358,10 @@ class RuntimeSnapshot(_message.Message):
     def kernels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The kernels whose memory was held with it: sandboxes that start from it continue them, and can start only while it is."""
 
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it is gone by itself; unset: never."""
+
     def __init__(
         self,
         *,
@@ -1362,10 +1375,11 @@ class RuntimeSnapshot(_message.Message):
         record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         image: _builtins.str = ...,
         kernels: _abc.Iterable[_builtins.str] | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "image", b"image", "kernels", b"kernels", "mesh_id", b"mesh_id", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "expire_time", b"expire_time", "image", b"image", "kernels", b"kernels", "mesh_id", b"mesh_id", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

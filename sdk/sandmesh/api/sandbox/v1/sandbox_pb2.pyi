@@ -1677,6 +1677,7 @@ class Snapshot(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.str
     """"snap_" and 26 characters."""
     sandbox_id: _builtins.str
@@ -1695,6 +1696,10 @@ class Snapshot(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was taken."""
 
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it deletes itself; unset: it stays until it is deleted."""
+
     def __init__(
         self,
         *,
@@ -1706,10 +1711,11 @@ class Snapshot(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         node_id: _builtins.str = ...,
         driver: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "driver", b"driver", "node_id", b"node_id", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "driver", b"driver", "expire_time", b"expire_time", "node_id", b"node_id", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1726,6 +1732,7 @@ class CreateSnapshotRequest(_message.Message):
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     KERNELS_FIELD_NUMBER: _builtins.int
     KERNELS_TIMEOUT_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     fencing_token: _builtins.int
@@ -1740,6 +1747,12 @@ class CreateSnapshotRequest(_message.Message):
     def kernels_timeout(self) -> _duration_pb2.Duration:
         """How long the kernels' cells may take to end; by default 60 seconds."""
 
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long it is kept from then on if it is not deleted earlier, at most 7 days; unset: until it is deleted. For a
+        client that deletes it itself, and may be killed before.
+        """
+
     def __init__(
         self,
         *,
@@ -1748,10 +1761,11 @@ class CreateSnapshotRequest(_message.Message):
         snapshot_id: _builtins.str = ...,
         kernels: _builtins.bool = ...,
         kernels_timeout: _duration_pb2.Duration | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["kernels_timeout", b"kernels_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernels_timeout", b"kernels_timeout", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "kernels", b"kernels", "kernels_timeout", b"kernels_timeout", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "kernels", b"kernels", "kernels_timeout", b"kernels_timeout", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sandmeshd.agent.files.arguments import write_line
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.failures import CallStopped
-from sandmeshd.agent.files.requests import ApplyChanges, BeginBranch
+from sandmeshd.agent.files.requests import ApplyChanges, BeginBranch, ListChanges
 from sandmeshd.agent.files.streams import InputReader
 from sandmeshd.agent.files.trees.patches import packed, received
 from sandmeshd.agent.files.trees.tree_states import EntryChange, EntryState, differences, scan
@@ -31,7 +31,7 @@ class Branch:
         self._rights = rights
         self._lock = threading.Lock()
         self._base: tuple[str, dict[str, EntryState]] | None = None
-        self._packed: dict[str, EntryState] | None = None
+        self._packed: tuple[list[EntryChange], dict[str, EntryState]] | None = None
 
     @contextmanager
     def _still(self) -> Generator[int]:
@@ -52,24 +52,31 @@ class Branch:
         if request.packed:
             if self._base is None or self._packed is None:
                 raise OSError(errno.ENODATA, "no changes were packed")
-            self._base = self._base[0], self._packed
+            self._base = self._base[0], self._packed[1]
         else:
             with self._still() as fd:
                 self._base = request.base, scan(fd)
         self._packed = None
         return {"entries": len(self._base[1])}
 
-    def _changes(self, fd: int) -> tuple[str, list[EntryChange], dict[str, EntryState]]:
+    def _begun(self) -> tuple[str, dict[str, EntryState]]:
         if self._base is None:
             raise OSError(errno.ENODATA, "the sandbox is not a branch: box.overlay() makes one")
-        base, before = self._base
-        after = scan(fd, before)
-        return base, differences(before, after), after
+        return self._base
 
-    def listed(self) -> Iterator[bytes]:
+    def _changes(self, fd: int) -> tuple[list[EntryChange], dict[str, EntryState]]:
+        _, before = self._begun()
+        after = scan(fd, before)
+        return differences(before, after), after
+
+    def listed(self, request: ListChanges) -> Iterator[bytes]:
         """Yield the branch's sandbox and its changes, a line each."""
-        with self._still() as fd:
-            base, changes, _ = self._changes(fd)
+        if request.packed:
+            with self._lock:
+                base, changes = self._begun()[0], self._packed[0] if self._packed else []
+        else:
+            with self._still() as fd:
+                base, changes = self._begun()[0], self._changes(fd)[0]
         yield write_line({"base": base})
         for change in changes:
             yield write_line(_plain(change))
@@ -85,7 +92,7 @@ class Branch:
             fd = self._workspace.open_directory(".")
             try:
                 with self._rights():
-                    _, changes, after = self._changes(fd)
+                    changes, after = self._changes(fd)
                 pieces = packed(fd, changes)
                 while True:
                     with self._rights():
@@ -95,7 +102,7 @@ class Branch:
                     if not piece:
                         break
                     yield piece
-                self._packed = after
+                self._packed = changes, after
             finally:
                 os.close(fd)
 

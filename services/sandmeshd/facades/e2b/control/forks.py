@@ -26,6 +26,8 @@ from sandmeshd.facades.e2b.pauses import Pauser
 from sandmeshd.facades.e2b.requests import api_key, natural
 
 MOST = 20
+# Where the door is killed before it deletes the snapshot.
+_KEPT_SECONDS = 600.0
 
 
 class ForkRoutes:
@@ -93,8 +95,8 @@ class ForkRoutes:
 async def _snapshot(mesh: MeshAsync, sandbox_id: str) -> SnapshotInfo:
     """Take the snapshot that copies begin with, without kernels where they cannot be copied."""
     try:
-        return await mesh.snapshots.create(sandbox_id, kernels=True)
+        return await mesh.snapshots.create(sandbox_id, kernels=True, ttl=_KEPT_SECONDS)
     except (CapabilityMissing, WrongState) as error:
         if not refuses_kernels(error):
             raise
-        return await mesh.snapshots.create(sandbox_id)
+        return await mesh.snapshots.create(sandbox_id, ttl=_KEPT_SECONDS)
