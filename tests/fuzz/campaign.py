@@ -14,7 +14,19 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target, stream_of
-from tests.fuzz.targets import archives, dockerfiles, doors, heads, images, jupyter, links, requests, results, userland
+from tests.fuzz.targets import (
+    archives,
+    dockerfiles,
+    doors,
+    heads,
+    images,
+    jupyter,
+    links,
+    patches,
+    requests,
+    results,
+    userland,
+)
 from tests.fuzz.worker import PLACE, Failure, Run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -23,7 +35,7 @@ KEPT: Final = ROOT / ".fuzz"
 PARSERS: Final[Mapping[str, Sequence[Target]]] = {
     "links": links.TARGETS,
     "heads": heads.TARGETS,
-    "archives": archives.TARGETS,
+    "archives": (*archives.TARGETS, *patches.TARGETS),
     "userland": userland.TARGETS,
     "results": results.TARGETS,
     "requests": requests.TARGETS,
