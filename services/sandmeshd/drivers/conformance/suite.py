@@ -74,6 +74,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     snapshots.nothing_runs_while_a_snapshot_is_taken,
     snapshots.a_snapshot_that_nobody_waits_for_leaves_nothing,
     snapshots.what_is_no_snapshot_starts_nothing,
+    snapshots.changes_in_a_copy_are_applied_to_the_first_sandbox_or_conflict,
     workspaces.a_directory_of_the_node_is_a_workspace_and_stays,
     workspaces.what_may_be_no_workspace_is_refused,
     watching.a_watch_begins_with_every_sandbox,

@@ -11,6 +11,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandboxNotFound, SnapshotNotFound
 from sandmeshd.contracts.driver import Driver
 from sandmeshd.drivers.conformance.assertions import expect, expect_equal, expect_error
+from sandmeshd.drivers.conformance.input_calls import carry
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.subject import Subject, new_id
 
@@ -138,3 +139,40 @@ async def what_is_no_snapshot_starts_nothing(subject: Subject) -> None:
             driver.snapshot_sandbox(pb.SnapshotSandboxRequest(sandbox_id=new_id(), snapshot_id="snap_x")),
         )
         await driver.delete_snapshot(pb.DeleteSnapshotRequest(snapshot_id="snap_never"))
+
+
+_CHANGE = "echo 2 > changed && rm gone && mkdir new && ln -s ../changed new/link && chmod 500 new"
+_CHANGED = "cat changed; ls -A . new; readlink new/link; stat -c %a new"
+
+
+async def changes_in_a_copy_are_applied_to_the_first_sandbox_or_conflict(subject: Subject) -> None:
+    """All of them are, or none with the paths that both have changed; without snapshots there are no copies."""
+    async with subject.open() as driver:
+        if not await _able(driver):
+            return
+        async with subject.sandbox(driver) as first:
+            await run(first, "echo 1 > changed && touch gone kept")
+            async with _snapshot(driver, first) as taken:
+                made = await driver.create_sandbox(subject.request(new_id(), snapshot_id=taken.snapshot_id))
+            copy = made.sandbox
+            try:
+                await _try_changes(first, copy)
+            finally:
+                await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=copy.sandbox_id))
+
+
+async def _try_changes(first: pb.RuntimeSandbox, copy: pb.RuntimeSandbox) -> None:
+    none = await carry(copy, "fs.list_changes", {})
+    expect(none.result.is_error, "changes of a sandbox that is not a branch are listed")
+    await carry(copy, "fs.begin_branch", {"base": first.sandbox_id})
+    expect_equal((await run(copy, _CHANGE)).exit_code, 0, "changing the copy")
+    patch = (await carry(copy, "fs.pack_changes", {})).data
+    await run(first, "echo 3 > changed")
+    refused = await carry(first, "fs.apply_changes", {}, patch)
+    expect_equal(refused.facts, {"applied": 0, "conflicts": ["changed"], "count": 1}, "what the conflict names")
+    expect_equal((await run(first, "cat changed; ls -A")).stdout, "3\nchanged\ngone\nkept\n", "the first afterwards")
+    cut = await carry(first, "fs.apply_changes", {"force": True}, patch[:-2000])
+    expect(cut.result.is_error, "a patch that was cut short is applied")
+    applied = await carry(first, "fs.apply_changes", {"force": True}, patch)
+    expect_equal(applied.facts, {"applied": 4, "conflicts": [], "count": 0}, "what was applied")
+    expect_equal((await run(first, _CHANGED)).stdout, (await run(copy, _CHANGED)).stdout, "what the first has then")
