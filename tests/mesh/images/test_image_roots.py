@@ -32,6 +32,7 @@ busybox chmod 4711 /srv/deep/file; busybox mkfifo /srv/fifo; echo secret > /root
 LOOK = """
 stat -c '%u %g %a' /srv/deep/file; cat /srv/deep/file mine /root/x; ls /app; ls /bin/wget; stat -c %h /app/twin
 """
+CHANGED = ["1234 1300 4711", "kept", "w", "secret", "other", "twin"]
 
 
 @asynccontextmanager
@@ -104,7 +105,7 @@ async def test_a_sandbox_is_the_computer_that_its_image_says(make_mesh: MeshMake
             assert f"oci:{folder}/empty" in info.enforced["image"]
 
 
-async def test_a_snapshot_has_what_was_changed_of_the_image(make_mesh: MeshMaker) -> None:
+async def test_a_snapshot_and_a_fork_have_what_was_changed_of_the_image(make_mesh: MeshMaker) -> None:
     layers = busybox_root()
     images: dict[str, Any] = {
         "plain": (layers, {}),
@@ -114,13 +115,17 @@ async def test_a_snapshot_has_what_was_changed_of_the_image(make_mesh: MeshMaker
         address = mesh.addresses[0]
         async with SandboxAsync(base_url=address, image=f"oci:{folder}/plain") as box:
             await run(box, CHANGES)
+            forks = await box.fork()
+            async with forks[0] as branch:
+                assert (await run(branch, LOOK)).split("\n")[:6] == CHANGED
+            assert forks.not_copied == ("kernel default: its variables",)
             snapshot = await box.snapshot()
             with pytest.raises(errors.InvalidArgument, match="is one of the image"):
                 await SandboxAsync(base_url=address, image=f"oci:{folder}/app", snapshot=snapshot).start()
         for _ in range(2):
             async with SandboxAsync(base_url=address, snapshot=snapshot) as box:
                 said = await run(box, LOOK)
-                assert said.split("\n")[:6] == ["1234 1300 4711", "kept", "w", "secret", "other", "twin"]
+                assert said.split("\n")[:6] == CHANGED
                 assert "No such file" in said
                 assert "\n2\n" in said
         # The image of that name is another one by now: the snapshot stays with its own.

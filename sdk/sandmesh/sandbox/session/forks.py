@@ -133,8 +133,6 @@ async def _state(box: SandboxAsync, spec: sandbox_pb2.SandboxSpec) -> tuple[list
     """Return the ids of the sandbox's kernels, and the names of what else it has and its forks lack."""
     kernels = [kernel.kernel_id for kernel in await box.kernels.list()]
     names = [f"process {process.pid}: {process.command}" for process in await box.processes.list() if process.pid]
-    if spec.image:
-        names.append("changes of its root outside of workspace and home")
     if spec.volumes:
         names.append("volumes, which all of them share")
     return kernels, names
