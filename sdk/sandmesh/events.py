@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
@@ -105,6 +105,9 @@ CallEvent: TypeAlias = Started | Output | ContentBlock | Cleared | Progress | Dr
 
 STREAMS: dict[int, StreamName] = {pb.STREAM_STDOUT: "stdout", pb.STREAM_STDERR: "stderr"}
 
+_LONG = (("", "text"), ("", "data"), ("resource", "text"), ("resource", "blob"))
+"""What of a block may be long: a key, or one of what a key holds."""
+
 _DISPLAY, _REPLACES, EVERYTHING = "sandmesh/display", "sandmesh/replaces", "*"
 
 _REASONS = {number: name.removeprefix("END_REASON_") for name, number in pb.EndReason.items()}
@@ -130,6 +133,39 @@ def is_continuation(block: Mapping[str, Any]) -> bool:
     """Return whether a block is more of the one before, which was too long for one event, or of a form of it."""
     annotations: object = block.get("annotations")
     return isinstance(annotations, dict) and cast("dict[str, Any]", annotations).get("continues") is True
+
+
+def join_blocks(whole: dict[str, Any], continued: Iterable[Mapping[str, Any]]) -> None:
+    """Complete a block, and the forms that it has, with those that continue it."""
+    forms: dict[str, list[str]] = {}
+    more: list[Mapping[str, Any]] = []
+    for block in continued:
+        kind = block["annotations"].get("form")
+        if kind is None:
+            more.append(block)
+        else:
+            forms.setdefault(str(kind), []).append(str(block.get("text", "")))
+    for holder, key in _LONG:
+        parts = [_part(block, holder, key) for block in (whole, *more)]
+        if parts[0] is not None and more:
+            (whole[holder] if holder else whole)[key] = "".join(part or "" for part in parts)
+    if forms:
+        read = {kind: _read_form(kind, "".join(parts)) for kind, parts in forms.items()}
+        whole["annotations"] = {**(whole.get("annotations") or {}), **read}
+
+
+def _part(block: Mapping[str, Any], holder: str, key: str) -> str | None:
+    inner: Any = block.get(holder) if holder else block
+    part: Any = cast("dict[str, Any]", inner).get(key) if isinstance(inner, dict) else None
+    return part if isinstance(part, str) else None
+
+
+def _read_form(kind: str, text: str) -> Any:
+    """Return a form that came in parts: JSON is a value, as where it comes in one block."""
+    try:
+        return json.loads(text) if kind.endswith("json") else text
+    except (ValueError, RecursionError):
+        return text
 
 
 def take_display(block: dict[str, Any]) -> tuple[str, str]:

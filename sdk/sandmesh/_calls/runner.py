@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from sandmesh._calls.call import GRACE_SECONDS, Call, Order, Receiver
 from sandmesh._calls.multiplexer import CallMux
@@ -19,6 +19,7 @@ from sandmesh.events import (
     EventReader,
     Result,
     is_continuation,
+    join_blocks,
     read_block,
     read_result,
     take_display,
@@ -35,7 +36,6 @@ SHELL = "run_shell_command"
 Block = dict[str, Any]
 
 # What may be that long, and in which part of a block.
-_LONG = (("", "text"), ("", "data"), ("resource", "text"), ("resource", "blob"))
 
 
 async def run_call(mux: CallMux, order: Order, collector: Collector | None = None) -> ToolResult:
@@ -229,21 +229,7 @@ class Assembly:
         self._content.append(_text_block(f"[{dropped.bytes} bytes of output were left out here]\n", "stderr"))
 
     def _join(self) -> None:
-        whole = self._whole or {}
-        forms: dict[str, list[str]] = {}
-        more: list[Block] = []
-        for block in self._continued:
-            kind = block["annotations"].get("form")
-            if kind is None:
-                more.append(block)
-            else:
-                forms.setdefault(str(kind), []).append(str(block.get("text", "")))
-        for holder, key in _LONG:
-            parts = [_part(block, holder, key) for block in (whole, *more)]
-            if parts[0] is not None and more:
-                (whole[holder] if holder else whole)[key] = "".join(part or "" for part in parts)
-        if forms:
-            whole["annotations"] = {**(whole.get("annotations") or {}), **{k: "".join(p) for k, p in forms.items()}}
+        join_blocks(self._whole or {}, self._continued)
         self._continued.clear()
 
     def _close(self) -> None:
@@ -272,9 +258,3 @@ def _has_traceback(result: Result) -> bool:
 
 def _text_block(text: str, description: str | None) -> Block:
     return {"type": "text", "text": text, "annotations": None, "description": description}
-
-
-def _part(block: Block, holder: str, field: str) -> str | None:
-    inner: Any = block.get(holder) if holder else block
-    part: Any = cast("Block", inner).get(field) if isinstance(inner, dict) else None
-    return part if isinstance(part, str) else None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import Any, Final, cast
+
+from sandmesh.events import CallEvent, ContentBlock, is_continuation, join_blocks
 
 _SHOWING: Final = frozenset({"display", "print", "show"})
 
@@ -16,6 +19,23 @@ def mime_bundle(block: dict[str, Any]) -> dict[str, Any]:
     if block.get("type") == "image":
         return {**shown, str(block.get("mimeType", "image/png")): block.get("data", "")}
     return {"text/plain": block.get("text", ""), **shown}
+
+
+async def whole_blocks(events: AsyncIterable[CallEvent]) -> AsyncGenerator[CallEvent]:
+    """Yield a cell's events; a block once what continues it has come."""
+    held: ContentBlock | None = None
+    more: list[dict[str, Any]] = []
+    async for event in events:
+        if isinstance(event, ContentBlock) and is_continuation(event.block):
+            more.append(event.block)
+            continue
+        if held is not None:
+            join_blocks(held.block, more)
+            yield held
+            more.clear()
+        held = event if isinstance(event, ContentBlock) else None
+        if held is None:
+            yield event
 
 
 def ends_in_value(code: str, language: str) -> bool:

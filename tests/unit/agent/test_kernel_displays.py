@@ -14,7 +14,11 @@ from .test_cells import run, texts
 
 pytestmark = pytest.mark.needs("user namespaces")
 
-IMPORTS = "from IPython.display import HTML, JSON, Latex, Markdown, Math, SVG, clear_output, display, update_display\n"
+TEXTS = "HTML_TEXT = '<div><p>12 words</p></div>' * 10_000\nPARTS = 'Table(<_Body object at 0x7f>' + 'x' * 5_000\n"
+IMPORTS = (
+    TEXTS
+    + "from IPython.display import HTML, JSON, Latex, Markdown, Math, SVG, clear_output, display, update_display\n"
+)
 
 
 def blocks(ended: Ended) -> list[dict[str, Any]]:
@@ -32,6 +36,10 @@ def blocks(ended: Ended) -> list[dict[str, Any]]:
         ("HTML('<script>' + 'x' * 3_000_000 + '</script>')", "<IPython.core.display.HTML object>"),
         ("display({'text/html': '<script>' + 'x' * 3_000_000 + '</script>'}, raw=True)", "text/html of 3,000,017"),
         ("HTML('<p>' + 'word ' * 100_000)", "characters left out"),
+        ("HTML('<p>seen</p><img src=\"data:' + 'x' * 3_000_000 + '\">')", "seen"),
+        ("type('S', (), {'_repr_html_': lambda self: HTML_TEXT, '__repr__': lambda self: HTML_TEXT})()", "12 words"),
+        ("type('S', (), {'_repr_html_': lambda self: '<b>own</b>', '__repr__': lambda self: PARTS})()", "own"),
+        ("display({'application/pdf': b'%PDF', 'text/plain': 'a page'}, raw=True)", "a page"),
         ("Markdown('# title')", "# title"),
         ("Latex(r'$x$')", "$x$"),
         ("display({'text/latex': '$y$'}, raw=True)", "$y$"),
@@ -54,6 +62,13 @@ async def test_a_form_larger_than_a_block_comes_in_parts_and_one_too_large_is_sa
     more = {"continues": True, "form": "text/html"}
     parts = [block for block in blocks(ended) if block["annotations"] == more]
     assert "".join(part["text"] for part in parts) == "<p>" + "x" * 5_000_000
+    ended = await run(client, IMPORTS + "display({'application/json': list(range(100_000))}, raw=True)")
+    parts = [block["text"] for block in blocks(ended) if block["annotations"] == {**more, "form": "application/json"}]
+    assert json.loads("".join(parts)) == list(range(100_000))
+    ended = await run(client, IMPORTS + "display({'text/html': '<p>', 'text/plain': 'x' * 300_000}, raw=True)")
+    (shown, *others) = blocks(ended)
+    assert shown["text"].startswith("x" * 65_536 + "\n[234,464 characters left out")
+    assert "".join(block["text"] for block in others) == "x" * 300_000
     ended = await run(client, IMPORTS + "HTML('x' * 20_000_000)")
     assert "text/html form of 20,000,000 bytes was left out" in texts(ended, "stderr")
 

@@ -69,6 +69,8 @@ def test_a_long_update_and_a_long_form_are_whole() -> None:
     )
     assert [block["text"] for block in result.content] == ["ab"]
     assert result.forms("text/html") == ["<p></p>"]
+    parts = [shown(part, annotations={"continues": True, "form": "application/json"}) for part in ('{"a": ', "[1]}")]
+    assert collected(shown("one"), *parts).forms("application/json") == [{"a": [1]}]
 
 
 def test_a_block_of_a_broken_kernel_is_a_block() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
-from sandmesh.events import CallEvent, Cleared, ContentBlock, Dropped, Output, Result
+from sandmesh.events import CallEvent, Cleared, ContentBlock, Dropped, Output, Result, is_continuation
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.bodies import read_object
 from sandmeshd.facades.console.guard import HEADERS
@@ -74,11 +74,15 @@ class CellRows:
 
     def _block(self, event: ContentBlock) -> list[dict[str, Any]]:
         block = event.block
+        annotations: Any = block.get("annotations")
+        if is_continuation(block) and "form" in annotations:
+            # More of a form that is too long for one block: the page has the text.
+            return []
         kind, text, data = block.get("type"), block.get("text"), block.get("data")
         if kind == "image" and isinstance(data, str) and len(data) <= _MOST_BLOCK:
             row: dict[str, Any] = {"type": "image", "mime": str(block.get("mimeType", "")), "data": data}
             return [{**row, "display": event.display_id, "replaces": event.replaces}]
-        forms = _forms(block.get("annotations"))
+        forms = _forms(annotations)
         if forms and sum(map(len, forms.values())) <= _MOST_BLOCK:
             row = {"type": "rich", "forms": forms, "text": str(text or "")[:_MOST_BLOCK]}
             return [{**row, "display": event.display_id, "replaces": event.replaces}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias, cast
 
-from sandmesh.events import CallEvent, Cleared, ContentBlock, Dropped, Output, Result, is_continuation
+from sandmesh.events import CallEvent, Cleared, ContentBlock, Dropped, Output, Result, is_continuation, join_blocks
 from sandmeshd.facades.cells import mime_bundle
 
 Content: TypeAlias = dict[str, Any]
@@ -24,6 +24,8 @@ class CellOutput:
         self._count = count
         self._ends_in_value = ends_in_value
         self._held: ContentBlock | None = None
+        self._more: list[Content] = []
+        """What continues it."""
         self.error: Content | None = None
         """What the cell raised, as the content of an `error`; None where it raised nothing."""
         self.lost = False
@@ -32,7 +34,7 @@ class CellOutput:
     def read(self, event: CallEvent) -> Iterator[tuple[str, Content]]:
         """Yield the types and contents of an event's messages."""
         if isinstance(event, ContentBlock) and is_continuation(event.block):
-            self._continue(event.block)
+            self._more.append(event.block)
             return
         if isinstance(event, Output | ContentBlock | Cleared | Result):
             yield from self._release(is_last=isinstance(event, Result) and not event.is_error)
@@ -51,21 +53,11 @@ class CellOutput:
             case _:
                 return
 
-    def _continue(self, block: dict[str, Any]) -> None:
-        if self._held is None:
-            return
-        whole, more = self._held.block, str(block.get("text", ""))
-        form = _forms(block).get("form")
-        if form is None:
-            whole["text"] = f"{whole.get('text', '')}{more}"
-            return
-        forms = _forms(whole)
-        whole["annotations"] = {**forms, str(form): f"{forms.get(str(form)) or ''}{more}"}
-
     def _release(self, *, is_last: bool) -> Iterator[tuple[str, Content]]:
-        held, self._held = self._held, None
+        held, more, self._held, self._more = self._held, self._more, None, []
         if held is None:
             return
+        join_blocks(held.block, more)
         forms = {kind: form for kind, form in mime_bundle(held.block).items() if kind != _WIDGET}
         content: Content = {"data": forms, "metadata": Content(), "transient": Content()}
         if held.display_id is not None:
@@ -75,11 +67,6 @@ class CellOutput:
             yield "execute_result", {**content, "execution_count": self._count}
         else:
             yield "display_data", content
-
-
-def _forms(block: Content) -> Content:
-    found: object = block.get("annotations")
-    return cast("Content", found) if isinstance(found, dict) else {}
 
 
 def error_of(result: Result) -> Content:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from sandmesh import SandboxAsync
 from sandmesh.events import ContentBlock, Output, Result
 from sandmesh.sandbox.kernels import KernelAsync
-from sandmeshd.facades.cells import mime_bundle
+from sandmeshd.facades.cells import mime_bundle, whole_blocks
 from sandmeshd.facades.sandboxfusion.programs import SandboxPool
 from sandmeshd.facades.sandboxfusion.requests import RunJupyter
 
@@ -57,7 +57,7 @@ async def _cells(box: SandboxAsync, request: RunJupyter, ends: float) -> tuple[l
 async def _run(kernel: KernelAsync, code: str, seconds: float, cell: Cell) -> bool:
     """Run a cell; return whether it ended in time."""
     async with kernel.stream(code, seconds) as events:
-        async for event in events:
+        async for event in whole_blocks(events):
             if isinstance(event, Output):
                 cell[event.stream] = (cell[event.stream] + event.text)[:_MOST_TEXT]
             elif isinstance(event, ContentBlock) and event.block.get("description") != "stderr":

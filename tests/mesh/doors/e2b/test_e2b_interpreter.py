@@ -103,7 +103,9 @@ SHOWN: dict[str, list[set[str]]] = {
     "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()": [{"png", "text", "chart"}],
     "display({'text/latex': r'\\text{X}'}, raw=True)": [{"latex"}],
     "display({'text/html': '<b>x</b>'}, raw=True)": [{"html"}],
+    "display({'text/html': '<b>' + 'x' * 1_000_000}, raw=True)": [{"html"}],
     "display({'application/json': {'a': 1}}, raw=True)": [{"json"}],
+    "display({'application/json': list(range(100_000))}, raw=True)": [{"json"}],
     "display({'application/x-own': {'a': 1}}, raw=True)": [{"extra"}],
     "from IPython.display import Latex; Latex('$x$')": [{"latex", "text"}],
 }

@@ -115,6 +115,21 @@ def _show_saved_images(image: Any) -> None:
     image.Image.save = save_and_show
 
 
+def _draw_bars_as_text(notebook: Any) -> None:
+    """Draw the progress bars that are made for notebooks as tqdm's own for terminals: their widgets would not move."""
+    plain: Any = import_module("tqdm.std").tqdm
+
+    def make(bar: Any, *args: Any, display: bool = True, **kwargs: Any) -> None:
+        plain.__init__(bar, *args, **kwargs)
+
+    def make_of_range(*args: Any, **kwargs: Any) -> Any:
+        return text_bar(range(*args), **kwargs)
+
+    text_bar: Any = type("tqdm_notebook", (plain,), {"__init__": make})
+    notebook.tqdm_notebook = notebook.tqdm = text_bar
+    notebook.tnrange = notebook.trange = make_of_range
+
+
 def _run_apart(*names: str) -> Callable[[Any], None]:
     def adapt(module: Any) -> None:
         for name in names:
@@ -145,6 +160,7 @@ ADAPTATIONS: Final[dict[str, Callable[[ModuleType], None]]] = {
     "matplotlib.font_manager": _find_more_fonts,
     "PIL.Image": _show_saved_images,
     "PIL.ImageShow": _show_images,
+    "tqdm.notebook": _draw_bars_as_text,
     "anyio._core._eventloop": _run_apart("run"),
     "uvloop": _run_uvloop,
 }

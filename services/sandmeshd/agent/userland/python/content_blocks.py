@@ -58,6 +58,7 @@ def bundle(data: Mapping[str, Any]) -> Iterator[bytes]:
     if images:
         yield from (image if len(image) <= kernel_protocol.MAX_PAYLOAD else _too_large(image) for image in images[:1])
         return
+    data = {kind: base64.b64encode(form).decode() if isinstance(form, bytes) else form for kind, form in data.items()}
     forms = {kind: form for kind, form in data.items() if kind != "text/plain"}
     plain = data.get("text/plain")
     if not forms:
@@ -68,12 +69,16 @@ def bundle(data: Mapping[str, Any]) -> Iterator[bytes]:
     text = plain_forms.text_of(plain, forms)
     if text != plain:
         # What the object itself said, for those who tell: None where that is nothing.
-        kept["text/plain"] = plain
+        if _size(plain) > kernel_protocol.MAX_TEXT:
+            large["text/plain"] = _size(plain)
+        else:
+            kept["text/plain"] = plain
     yield from texts(text, "stdout", kept or None)
     for kind, size in large.items():
-        form = forms[kind]
-        if size <= LARGEST_FORM and isinstance(form, str):
-            yield from _more(kind, form)
+        form = data[kind]
+        if size <= LARGEST_FORM:
+            is_text = isinstance(form, str) and not kind.endswith("json")
+            yield from _more(kind, form if is_text else _ENCODER.encode(form))
         else:
             yield encode(_text(_left_out(f"{kind} form", size, LARGEST_FORM), "stderr", None))
 
@@ -90,7 +95,7 @@ def _size(form: Any) -> int:
 
 
 def _more(kind: str, form: str) -> Iterator[bytes]:
-    """Yield a form that is too long for one block, in parts that go on with the block before."""
+    """Yield a form that is too long for one block, in parts that go on with the block before; JSON as its text."""
     form = form.encode("utf-8", "backslashreplace").decode()
     for start in range(0, len(form), kernel_protocol.MAX_TEXT):
         part = form[start : start + kernel_protocol.MAX_TEXT]

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from sandmesh.events import CallEvent, ContentBlock, Output, Result
 from sandmesh.sandbox.kernels import KernelAsync
-from sandmeshd.facades.cells import ends_in_value
+from sandmeshd.facades.cells import ends_in_value, whole_blocks
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest
 from sandmeshd.facades.e2b.interpreter.contexts import execution_kernel
@@ -65,7 +65,7 @@ async def _lines(kernel: KernelAsync, code: str) -> AsyncGenerator[Line]:
     held: ContentBlock | None = None
     is_value = ends_in_value(code, kernel.language)
     async with kernel.stream(code) as events:
-        async for event in events:
+        async for event in whole_blocks(events):
             if held is not None and isinstance(event, ContentBlock | Result):
                 is_last = isinstance(event, Result)
                 yield read_result(held.block, is_main=is_last and is_value)
