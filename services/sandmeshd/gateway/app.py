@@ -47,6 +47,7 @@ from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.addresses import is_open
 from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener, open_listener
 from sandmeshd.runtime.http.metrics import metrics_page
+from sandmeshd.runtime.retry import SERVICE_SECONDS
 from sandmeshd.runtime.rpc.observation import observed
 from sandmeshd.runtime.rpc.server import ServiceRegistration, open_server
 from sandmeshd.runtime.rpc.tls import ServerTls
@@ -96,11 +97,9 @@ async def open_gateway(
     routes = Routes(stub, settings.connect_timeout_seconds, settings.agent_silence_seconds)
     routes.metrics = GatewayMetrics(measured.registry)
     quotas = quota_pb2_grpc.QuotaServiceStub(allocator)
-    routes.quotas = CallQuotas(quotas, settings.connect_timeout_seconds)
+    routes.quotas = CallQuotas(quotas, SERVICE_SECONDS)
     owners = _owners(allocator, broker)
-    tokens = KnownTokens(
-        token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds
-    )
+    tokens = KnownTokens(token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, SERVICE_SECONDS)
     async with AsyncExitStack() as stack:
         trail = await stack.enter_async_context(open_trail(settings, audit_pb2_grpc.AuditServiceStub(allocator)))
         calls = Calls(settings, routes, trail.probed)
@@ -119,7 +118,7 @@ async def open_gateway(
         listener = await stack.enter_async_context(open_listener(_addresses(settings), _certificate(settings)))
         _measure_sandboxes(settings, routes, stub, measured, stack)
         listener.add(metrics_page(measured))
-        authority = UrlAuthority(quotas, tokens, settings.connect_timeout_seconds)
+        authority = UrlAuthority(quotas, tokens, SERVICE_SECONDS)
         ports = open_ports(settings, routes, listener, activity.holding, trail.recorded, authority)
         services.append(await stack.enter_async_context(ports))
         serving = open_server(settings.listen, services, arounds, tls=_tls(settings), share_ports=settings.share_ports)

@@ -16,6 +16,11 @@ T = TypeVar("T")
 CALL_SECONDS: Final = 8.0
 """How long a call waits for a store that does not answer, or is being rebuilt: a server is replaced in less."""
 
+SERVICE_SECONDS: Final = 12.0
+"""How long a service waits for another's response: longer than its channel takes to leave one that hangs, which is up
+to 7 s, so that the next one has time to answer.
+"""
+
 PASSING: Final = (MeshUnavailable, StoreUnavailable, Recovering)
 """The errors after which a step is retried."""
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0

@@ -28,7 +28,7 @@ from sandmeshd.auth.principal import SERVICE, Principal, acting_for
 from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.routes.call_meters import CallQuotas
 from sandmeshd.gateway.routes.paused import PausedSandboxes, is_paused
-from sandmeshd.runtime.retry import CALL_SECONDS, PASSING, retry_until_available
+from sandmeshd.runtime.retry import CALL_SECONDS, PASSING, SERVICE_SECONDS, retry_until_available
 
 
 class Links(dict[str, AgentLink]):
@@ -108,7 +108,7 @@ class Routes:
         self._watching: asyncio.Task[None] | None = None
         self.quotas = CallQuotas()
         """What counts calls against quotas; the opener of a gateway replaces it."""
-        self.paused = PausedSandboxes(sandboxes, timeout, self._resolve, self.links.get)
+        self.paused = PausedSandboxes(sandboxes, SERVICE_SECONDS, self._resolve, self.links.get)
         """Requests resume these."""
         self.metrics = GatewayMetrics(CollectorRegistry())
         """What counts calls and links; the opener of a gateway replaces it."""
@@ -254,7 +254,7 @@ class Routes:
     async def _resolve(self, sandbox_id: str) -> sandbox_pb2.ResolveSandboxResponse:
         request = sandbox_pb2.ResolveSandboxRequest(sandbox_id=sandbox_id)
         with acting_for(SERVICE), translated():
-            return await self._sandboxes.ResolveSandbox(request, timeout=self._timeout)
+            return await self._sandboxes.ResolveSandbox(request, timeout=SERVICE_SECONDS)
 
     def _closed(self, link: AgentLink) -> None:
         if self.links.get(link.sandbox_id) is link:

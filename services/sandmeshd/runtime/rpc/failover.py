@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
 
+from sandmesh.api.audit.v1 import audit_pb2
+from sandmesh.api.image.v1 import image_pb2
+from sandmesh.api.quota.v1 import quota_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.secret.v1 import secret_pb2
 from sandmesh.api.session.v1 import session_pb2
+from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2
 
-_FILES = (sandbox_pb2, session_pb2, token_pb2)
+_FILES = (audit_pb2, image_pb2, quota_pb2, sandbox_pb2, secret_pb2, session_pb2, template_pb2, token_pb2)
 
 
 def _repeatable() -> frozenset[str]:
@@ -64,8 +69,16 @@ class _Failover:
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Return a streaming method of the server in use: the reader of a stream that broke requests it again."""
 
-        def call(*call_args: Any, **call_kwargs: Any) -> Any:
-            return self._channels[self._current].unary_stream(method, *args, **kwargs)(*call_args, **call_kwargs)
+        async def call(*call_args: Any, **call_kwargs: Any) -> AsyncIterator[Any]:
+            index = self._current
+            try:
+                stream = self._channels[index].unary_stream(method, *args, **kwargs)
+                async for response in stream(*call_args, **call_kwargs):
+                    yield response
+            except grpc.aio.AioRpcError as error:
+                if error.code() == grpc.StatusCode.UNAVAILABLE:
+                    self._leave(index)
+                raise
 
         return call
 
