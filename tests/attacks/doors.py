@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tests.attacks.tally import Tally
 from tests.attacks.target import Target, object_of
-from tests.mesh.doors.door_scopes import routes
+from tests.mesh.doors.door_scopes import JUPYTER, routes
 
 TYPES: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("POST", "/v2/sandboxes"): (
@@ -61,7 +61,8 @@ async def name_anothers(target: Target, tally: Tally) -> None:
     for key in (target.world.secrets["bob's key"], target.world.secrets["bob's sandbox"], ""):
         shown = {"X-API-KEY": key, "Authorization": f"Bearer {key}"} if key else {}
         for door, method, path in await routes(Path("/nonexistent")):
-            place = path.replace("{id}", own).replace("{identity}", f"sb_{own}").replace("{base}", "base")
+            one = target.kernel if door == "jupyter" else own
+            place = path.replace("{id}", one).replace("{identity}", f"sb_{own}").replace("{base}", "base")
             place = place.replace("{", "").replace("}", "")
             body = {"identity": f"sb_{own}", "sandboxId": own, "name": "x", "tool_name": "run_shell_command"}
             data = None if method == "GET" else json.dumps({**body, "arguments": {"command": "true"}})
@@ -70,6 +71,8 @@ async def name_anothers(target: Target, tally: Tally) -> None:
             leaks = any(one in text for one in secret)
             held = not leaks and (status < 500 or status in _REFUSED)
             tally.note(f"{door} {method} {path}: {status}", held=held)
-    headers = {"X-API-KEY": target.world.secrets["ada's key"]}
-    status, text = await target.get(f"/sandboxes/{own}", headers=headers)
+    adas = target.world.secrets["ada's key"]
+    status, text = await target.get(f"/sandboxes/{own}", headers={"X-API-KEY": adas})
     tally.note("ada's sandbox runs on", held=status == 200 and json.loads(text)["state"] == "running")
+    status, text = await target.get(f"{JUPYTER}kernels/{target.kernel}", headers={"Authorization": f"token {adas}"})
+    tally.note("ada's kernel runs on", held=status == 200 and json.loads(text)["execution_state"] == "idle")

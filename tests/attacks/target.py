@@ -15,6 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from sandmesh import BaseSandboxAsync, MeshAsync
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
+from tests.mesh.doors.door_scopes import DOORS, kernel_of
 from tests.mesh.tenants.access_world import Owned, World, open_world
 
 DOMAIN = "ports.test"
@@ -41,6 +42,8 @@ class Target:
     """The part of the URL of ada's page that lets anybody see it."""
     made: dict[str, Any]
     """A sandbox that ada made through E2B's door."""
+    kernel: str
+    """A kernel that ada made through Jupyter's door."""
     audit: Path
 
     @property
@@ -63,8 +66,7 @@ class Target:
 async def open_target(folder: Path) -> AsyncGenerator[Target]:
     """Run the mesh, and make what ada has."""
     audit = folder / "audit.log"
-    doors = {"e2b": True, "agentscope": True, "swerex": True, "sandboxfusion": True, "sandboxfusion_template": "base"}
-    settings = {**doors, "ports_domain": DOMAIN, "audit_file": audit, "pools": {"base": 1}}
+    settings = {**DOORS, "ports_domain": DOMAIN, "audit_file": audit, "pools": {"base": 1}}
     async with (
         open_world(**settings) as world,
         aiohttp.ClientSession() as http,
@@ -78,7 +80,8 @@ async def open_target(folder: Path) -> AsyncGenerator[Target]:
         headers = {"X-API-KEY": world.secrets["ada's key"]}
         async with http.post(f"{world.http}/v2/sandboxes", headers=headers, json={"timeout": 3000}) as response:
             made = await response.json()
-        yield Target(world, http, adas, await _serve(world, http, adas), made, audit)
+        kernel = await kernel_of(http, world.http, world.secrets["ada's key"])
+        yield Target(world, http, adas, await _serve(world, http, adas), made, kernel, audit)
 
 
 async def _serve(world: World, http: aiohttp.ClientSession, adas: Owned) -> str:

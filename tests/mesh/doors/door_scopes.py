@@ -23,11 +23,20 @@ from sandmeshd.facades.agentscope.app import open_door as open_agentscope
 from sandmeshd.facades.agentscope.settings import AgentscopeSettings
 from sandmeshd.facades.e2b.app import open_door as open_e2b
 from sandmeshd.facades.e2b.settings import E2bSettings
+from sandmeshd.facades.jupyter.app import open_door as open_jupyter
+from sandmeshd.facades.jupyter.plugin import JupyterSettings
 from sandmeshd.facades.sandboxfusion.app import open_door as open_sandboxfusion
 from sandmeshd.facades.swerex.app import open_door as open_swerex
 from tests.mesh.conftest import run_mesh
 
+JUPYTER: Final = "/jupyter/api/"
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "door-access.md"
+DOORS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("e2b", "agentscope", "swerex", "sandboxfusion", "jupyter"), True),
+    "sandboxfusion_template": "base",
+}
+"""The settings that open them all."""
+
 SCOPES: Final = (
     "no key",
     "revoked",
@@ -101,6 +110,8 @@ class World:
     client: MeshAsync
     keys: dict[str, str]
     made: dict[str, Any]
+    kernel: str = ""
+    """Ada's kernel of Jupyter's door."""
 
     @property
     def capabilities(self) -> list[str]:
@@ -108,7 +119,8 @@ class World:
         return [self.made["envdAccessToken"], self.made["trafficAccessToken"]]
 
     async def renew(self) -> None:
-        """Make ada's sandbox again where it has ended or is paused."""
+        """Make ada's sandbox again where it has ended or is paused, and her kernel where it was deleted."""
+        self.kernel = await kernel_of(self.http, self.url, self.keys["user"], self.kernel)
         headers = {"X-API-KEY": self.keys["user"]}
         async with self.http.get(f"{self.url}/sandboxes/{self.made['sandboxID']}", headers=headers) as response:
             if response.status == 200 and (await response.json())["state"] == "running":
@@ -131,7 +143,8 @@ class World:
         key, own = self.keys.get(scope, ""), self.made["sandboxID"]
         identity = f"sb_{own}"
         headers = {"X-API-KEY": key, "Authorization": f"Bearer {key}"} if key else {}
-        for name, value in {"id": own, "identity": identity, "name": "x", "template": "base"}.items():
+        one = self.kernel if path.startswith(JUPYTER) else own
+        for name, value in {"id": one, "identity": identity, "name": "x", "template": "base"}.items():
             path = path.replace(f"{{{name}}}", value)
         place = re.sub(r"\{[^}]*\}", "x", path)
         named = _BODIES.get(f"{method} {place}") or _BODIES.get(place.removesuffix("_async"))
@@ -145,6 +158,16 @@ class World:
             return Answer(response.status, f"{shown}\n{(await response.read()).decode(errors='replace')}")
 
 
+async def kernel_of(http: aiohttp.ClientSession, url: str, key: str, kernel_id: str = "") -> str:
+    """Return a user's kernel of Jupyter's door; one that is gone is made again."""
+    headers = {"Authorization": f"token {key}"}
+    async with http.get(f"{url}{JUPYTER}kernels/{kernel_id or 'none'}", headers=headers) as response:
+        if response.status == 200:
+            return kernel_id
+    async with http.post(f"{url}{JUPYTER}kernels", headers=headers, json={}) as response:
+        return str((await response.json())["id"])
+
+
 async def routes(folder: Path) -> list[tuple[str, str, str]]:
     """Return the door, method and path of each route, from the doors themselves."""
     nowhere = MeshAddress("unix:///nowhere")
@@ -153,6 +176,7 @@ async def routes(folder: Path) -> list[tuple[str, str, str]]:
         "agentscope": open_agentscope(nowhere, AgentscopeSettings()),
         "swerex": open_swerex(nowhere, 60.0),
         "sandboxfusion": open_sandboxfusion(nowhere, "base"),
+        "jupyter": open_jupyter(nowhere, JupyterSettings()),
     }
     found: set[tuple[str, str, str]] = set()
     for name, opening in doors.items():
@@ -170,7 +194,7 @@ async def routes(folder: Path) -> list[tuple[str, str, str]]:
 async def open_world() -> AsyncGenerator[World]:
     """Run a mesh with all doors."""
     async with (
-        run_mesh(e2b=True, agentscope=True, swerex=True, sandboxfusion=True, sandboxfusion_template="base") as mesh,
+        run_mesh(**DOORS) as mesh,
         aiohttp.ClientSession() as http,
         MeshAsync(mesh.addresses[0]) as client,
     ):
@@ -191,7 +215,7 @@ async def open_world() -> AsyncGenerator[World]:
         keys["user"] = eve.secret
         await world.make()
         keys["other sandbox"], keys["user"] = keys["this sandbox"], ada.secret
-        await world.make()
+        await world.renew()
         yield world
 
 
