@@ -9,6 +9,7 @@ import re
 import secrets
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,14 @@ import pytest
 
 from tests.mesh.commands import Commands, running_mesh
 from tests.ports import free_port
+from tests.proxies import Faults, broken_socket
 from tests.unit.store.waiting import until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.needs("ssh")]
 
 MEBIBYTE = 1 << 20
+# The short form; `make faults` gives 1024.
+BROKEN_MEBIBYTES = int(os.environ.get("SANDMESH_TEST_STREAM_MIB", "32"))
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "ssh.md"
 
 
@@ -34,7 +38,9 @@ class SshWorld:
     host: str
     folder: Path
 
-    def run(self, program: str, *arguments: str, stdin: str = "", key: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        self, program: str, *arguments: str, stdin: str = "", key: str = "", address: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         """Run one of OpenSSH's clients, or rsync, to its end."""
         config = self.folder / "config"
         if key:
@@ -42,9 +48,14 @@ class SshWorld:
             config = self.folder / "other"
             config.write_text("\n".join([*lines, f"    IdentityFile {key}", ""]))
         own = ["-e", f"ssh -F {config}"] if program == "rsync" else ["-F", str(config), "-o", "BatchMode=yes"]
-        command = [program, *own, *arguments]
         return subprocess.run(
-            command, env=self.commands.variables, input=stdin, capture_output=True, text=True, timeout=120, check=False
+            [program, *own, *arguments],
+            env={**self.commands.variables, **({"SANDMESH_ADDRESS": address} if address else {})},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120 + 8 * BROKEN_MEBIBYTES,
+            check=False,
         )
 
 
@@ -62,11 +73,34 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[SshWorld]:
 def test_a_command_has_input_output_and_exit_code_and_no_key_of_the_user(world: SshWorld) -> None:
     done = world.run("ssh", "-A", world.host, "cat; echo problem >&2; echo [$SSH_AUTH_SOCK]; pwd; exit 7", stdin="in\n")
     assert (done.returncode, done.stdout, done.stderr) == (7, "in\n[]\n/workspace\n", "problem\n")
+    # OpenSSH asks for its agent to be forwarded where there is one.
+    command = ["ssh-agent", "ssh", "-F", str(world.folder / "config"), "-A", world.host, "echo [$SSH_AUTH_SOCK]"]
+    kept = subprocess.run(
+        command, env=world.commands.variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (kept.returncode, kept.stdout) == (0, "[]\n")
+    assert "your SSH agent is not forwarded" in kept.stderr
     assert world.run("ssh", "-tt", world.host, "stty size; tty").stdout.split()[-1].startswith("/dev/pts/")
     own = world.commands.run("ssh", world.host, "-aoLogLevel=ERROR", "-x", "echo", "by", "name")
     assert own.out == "by name\n"
     killed = world.run("ssh", world.host, "kill -9 $$")
     assert killed.returncode == 255
+
+
+def test_a_command_whose_output_is_no_longer_read_ends(world: SshWorld) -> None:
+    # The first has no terminal, and ends by the pipe that nobody reads; what reads to its end is as before.
+    ssh = f"ssh -F {world.folder}/config -o BatchMode=yes {world.host}"
+    script = f"{ssh} 'yes' | head -1; echo ${{PIPESTATUS[0]}}; {ssh} 'seq 200000 >&2; seq 300000' 2>/dev/null | tail -1"
+    done = subprocess.run(
+        ["/bin/bash", "-c", script],
+        env=world.commands.variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "y\n255\n300000\n"
+    assert world.run("ssh", world.host, "pgrep -x yes || echo none").stdout == "none\n"
 
 
 def test_the_page_says_what_works(world: SshWorld, tmp_path: Path) -> None:
@@ -120,6 +154,33 @@ ls -l made
     again = world.folder / "again"
     assert (again / "sub" / "run.sh").stat().st_mode & 0o777 == 0o750
     assert str((again / "link").readlink()) == "sub/run.sh"
+
+
+@pytest.mark.timeout(300 + 16 * BROKEN_MEBIBYTES)
+async def test_files_go_up_and_down_whole_over_a_connection_that_is_cut_each_second(world: SshWorld) -> None:
+    size = BROKEN_MEBIBYTES * MEBIBYTE
+    content, faults = os.urandom(size), Faults(period=1.0, most=size)
+    (world.folder / "cut").write_bytes(content)
+    with tempfile.TemporaryDirectory(prefix="sm-") as short:
+        gateway, between = str(world.commands.settings.paths.gateway), f"{short}/socket"
+        async with broken_socket(between, gateway, faults) as proxy:
+            faults.go.set()
+            batch = f"put {world.folder}/cut cut\nget cut {world.folder}/sftp\n"
+            address = f"unix://{between}"
+            done = await asyncio.to_thread(world.run, "sftp", "-q", "-b", "-", world.host, stdin=batch, address=address)
+            assert done.returncode == 0, done.stderr
+            for ends in (
+                (f"{world.folder}/cut", f"{world.host}:up.rsync"),
+                (f"{world.host}:up.rsync", f"{world.folder}/rsync"),
+            ):
+                done = await asyncio.to_thread(world.run, "rsync", *ends, address=address)
+                assert done.returncode == 0, done.stderr
+            proxy.heal()
+    assert {name: (world.folder / name).read_bytes() == content for name in ("sftp", "rsync")} == {
+        "sftp": True,
+        "rsync": True,
+    }
+    assert faults.cuts > 0
 
 
 async def test_a_client_of_another_library_reads_and_writes_and_no_file_of_this_machine(world: SshWorld) -> None:

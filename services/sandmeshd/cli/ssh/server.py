@@ -10,12 +10,14 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import Any, Final
 
 import asyncssh
+from asyncssh.packet import SSHPacket
 
 from sandmesh import Output, ProcessAsync, SandboxAsync
 from sandmesh.errors import SandmeshError
@@ -41,6 +43,30 @@ if command -v nc >/dev/null; then exec nc "$1" "$2"; fi
 exec bash -c 'exec 3<>"/dev/tcp/$1/$2"; cat <&3 & cat >&3; wait' relay "$1" "$2"
 """
 _ACCEPTED: Final = ("LANG", "LC_", "COLORTERM", "GIT_", "RSYNC_")
+_VERSION: Final = "OpenSSH_sandmesh"
+"""OpenSSH's clients tell only servers of its kind when the output of a command is no longer read."""
+_WINDOW, _PACKET = 2 << 20, 32 << 10
+_NO_AGENT: Final = (
+    "your SSH agent is not forwarded, since code in the sandbox could use its keys: use a secret for their hosts\r\n"
+)
+
+
+class SessionChannel(asyncssh.SSHServerChannel[bytes]):
+    """The channel of a session, with two requests of OpenSSH's clients; asyncssh finds their handlers by name."""
+
+    output_closed = False
+    """Whether the client no longer reads the output."""
+
+    def _process_eow_at_openssh_dot_com_request(self, packet: SSHPacket) -> bool:  # pyright: ignore[reportUnusedFunction]  # by name
+        packet.check_end()
+        self.output_closed = True
+        return True
+
+    def _process_auth_agent_req_at_openssh_dot_com_request(self, packet: SSHPacket) -> None:
+        packet.check_end()
+        sys.stderr.write(_NO_AGENT)
+        sys.stderr.flush()
+        self._report_response(False)
 
 
 class SandboxSshServer(asyncssh.SSHServer):
@@ -48,6 +74,36 @@ class SandboxSshServer(asyncssh.SSHServer):
 
     def __init__(self, box: SandboxAsync) -> None:
         self._box = box
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        """Note the connection."""
+        self._connection = conn
+
+    def session_requested(self) -> Any:
+        """Return the channel and the session of a client that opens one."""
+        loop = asyncio.get_running_loop()
+        # It has a terminal where the client wants one, which is passed on as it is: no editor of lines, and bytes.
+        channel = SessionChannel(
+            self._connection,
+            loop,
+            True,
+            False,
+            False,
+            0,
+            0,
+            None,
+            "strict",
+            _WINDOW,
+            _PACKET,
+        )
+
+        async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
+            await _run_session(self._box, process, channel)
+
+        def sftp(chan: Any) -> SandboxSftp:
+            return SandboxSftp(chan, self._box)
+
+        return channel, asyncssh.SSHServerProcess(run, sftp, 3, False)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
         """Carry a connection of the client to a port inside the sandbox (ssh -L, -W, -D)."""
@@ -79,19 +135,12 @@ async def _send(reader: asyncssh.SSHReader[bytes], process: ProcessAsync) -> Non
 async def serve(box: SandboxAsync, keys: SshKeys, connection: socket.socket) -> None:
     """Serve one client on a connected socket until it leaves."""
 
-    async def session(process: asyncssh.SSHServerProcess[bytes]) -> None:
-        await _run_session(box, process)
-
-    def sftp(chan: Any) -> SandboxSftp:
-        return SandboxSftp(chan, box)
-
     server = await asyncssh.run_server(
         connection,
         server_factory=lambda: SandboxSshServer(box),
         server_host_keys=[str(keys.host)],
         authorized_client_keys=asyncssh.import_authorized_keys(keys.authorized),
-        process_factory=session,
-        sftp_factory=sftp,
+        server_version=_VERSION,
         encoding=None,
         # No key of the user's can be used from inside, and no address of the user's machine be reached.
         agent_forwarding=False,
@@ -100,13 +149,12 @@ async def serve(box: SandboxAsync, keys: SshKeys, connection: socket.socket) -> 
         kbdint_auth=False,
         gss_host=None,
         compression_algs=None,
-        line_editor=False,
         keepalive_interval=0,
     )
     await server.wait_closed()
 
 
-async def _run_session(box: SandboxAsync, session: asyncssh.SSHServerProcess[bytes]) -> None:
+async def _run_session(box: SandboxAsync, session: asyncssh.SSHServerProcess[bytes], channel: SessionChannel) -> None:
     """Run a command or shell in the sandbox with the session's input and output."""
     kind = session.term_type
     columns, rows, *_ = session.term_size
@@ -117,7 +165,11 @@ async def _run_session(box: SandboxAsync, session: asyncssh.SSHServerProcess[byt
             receiving = asyncio.create_task(_receive(session, process))
             try:
                 async for event in process:
-                    if isinstance(event, Output):
+                    if isinstance(event, Output) and channel.output_closed and event.stream != "stderr":
+                        # As a pipe does that nobody reads; the process may have ended.
+                        with suppress(SandmeshError):
+                            await process.send_signal(signal.SIGPIPE)
+                    elif isinstance(event, Output):
                         stream = session.stderr if event.stream == "stderr" else session.stdout
                         stream.write(event.data)
                         await stream.drain()
