@@ -258,20 +258,21 @@ class SandboxStats(StatsSample):
     """What a sandbox uses now, and `history`: samples of up to an hour since it was first asked, the oldest first.
 
     `disk_bytes` is what the files of its workspace and home take, None where they are not counted in half a second.
-    `sent_bytes` and `received_bytes` are what went to hosts and came from them since its driver started. `cores`,
-    `memory_total_bytes` and `disk_total_bytes` are what its processes see; a limit may be lower.
+    `sent_bytes` and `received_bytes` are what went to hosts and came from them since its driver started, None where its
+    driver does not count that. `cores`, `memory_total_bytes` and `disk_total_bytes` are what its processes see; a limit
+    may be lower.
     """
 
     disk_bytes: int | None
-    sent_bytes: int
-    received_bytes: int
+    sent_bytes: int | None
+    received_bytes: int | None
     cores: int
     memory_total_bytes: int
     disk_total_bytes: int
     history: tuple[StatsSample, ...]
 
 
-def read_stats(found: dict[str, Any], sent_bytes: int, received_bytes: int) -> SandboxStats:
+def read_stats(found: dict[str, Any], sent_bytes: int | None, received_bytes: int | None) -> SandboxStats:
     """Read the structured result of `read_stats`."""
     disk = found["disk_bytes"]
     return SandboxStats(

@@ -14,7 +14,7 @@ from sandmesh._tools import TOOLS, Tool, build, description, dump
 from sandmesh._tools.processes import ListCalls, ReadStats
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import ProtocolMismatch
+from sandmesh.errors import CapabilityMissing, ProtocolMismatch
 from sandmesh.events import CallEvent
 from sandmesh.results import CallSummary, SandboxStats, ToolResult, read_calls, read_stats
 from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment, SandboxHandle
@@ -105,13 +105,22 @@ class ToolCallsAsync(SandboxHandle):
         """
         attachment = self._attached()
         result = await self.call(ReadStats())
-        request = sandbox_pb2.GetNetworkRequest(sandbox_id=attachment.record.sandbox_id)
-        network = await attachment.usable().ask(lambda stubs: stubs.sandboxes.GetNetwork, request, self._config.timeout)
-        traffic = [(host.sent_bytes, host.received_bytes) for host in network.hosts]
+        sent, received = await self._traffic(attachment)
         try:
-            return read_stats(result["structuredContent"], *map(sum, zip((0, 0), *traffic, strict=True)))
+            return read_stats(result["structuredContent"], sent, received)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolMismatch(f"the sandbox's agent does not say what it uses: {result.text or error!r}") from None
+
+    async def _traffic(self, attachment: Attachment) -> tuple[int, int] | tuple[None, None]:
+        """Return the bytes to hosts and from them; None where the driver does not count them."""
+        request = sandbox_pb2.GetNetworkRequest(sandbox_id=attachment.record.sandbox_id)
+        try:
+            found = await attachment.usable().ask(
+                lambda stubs: stubs.sandboxes.GetNetwork, request, self._config.timeout
+            )
+        except CapabilityMissing:
+            return None, None
+        return sum(host.sent_bytes for host in found.hosts), sum(host.received_bytes for host in found.hosts)
 
     async def list_calls(self) -> list[CallSummary]:
         """List the newest 200 calls of the sandbox, the oldest first, without their arguments and results.

@@ -37,7 +37,8 @@ def stats(
 ) -> None:
     """Print what a sandbox uses: processor, memory, disk, network, processes; -o json has samples since it was asked.
 
-    CPU is processors in use on average since the line before. Each line counts as a use of the sandbox.
+    CPU is processors in use on average since the line before; "-" is what its driver does not count, or what took too
+    long to count. Each line counts as a use of the sandbox.
     """
     run_command(_print(connection, sandbox_id, interval if watch else None, output))
 
@@ -62,7 +63,7 @@ def _line(found: SandboxStats) -> str:
 
 def _size(count: int | None) -> str:
     if count is None:
-        return "?"
+        return "-"
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
@@ -22,11 +24,14 @@ from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.top.keys import TerminalKeys
+from sandmeshd.cli.top.refusals import refused_hosts
 from sandmeshd.cli.top.view import EVENTS, Action, TopState, render
 
 commands = typer.Typer(rich_markup_mode=None)
 
 _MOVES: Final = {"j": 1, "k": -1, "J": 10, "K": -10}
+_REFUSALS: Final = 200
+"""How many of a sandbox's newest events are searched for refused hosts."""
 _PART_OF_TIME: Final = 10
 """A mesh whose listing takes long is asked less often: for one part in so many of the time."""
 
@@ -41,7 +46,8 @@ def top(
 ) -> None:
     """Show a mesh as it changes: nodes, sandboxes, and the events of the one that is selected.
 
-    Keys: arrows select, o orders, s opens a shell, p pauses and resumes, x kills, u shows its use, q quits.
+    Keys: arrows select, o orders, s opens a shell, p pauses and resumes, x kills, a allows a refused host, u shows its
+    use, q quits.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fix = "use `sandmesh ls` and `sandmesh events`, which scripts can read, or ssh -t"
@@ -70,6 +76,8 @@ class TopScreen:
         """Run until q is pressed."""
         await self._look()
         looking = asyncio.create_task(self._look_forever())
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, self._draw)
         try:
             with self._keyboard.reading(), self._live:
                 self._draw()
@@ -77,6 +85,7 @@ class TopScreen:
                     await self._press(key)
                     self._draw()
         finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
             looking.cancel()
 
     async def _next_key(self, looking: asyncio.Task[None]) -> str:
@@ -119,15 +128,18 @@ class TopScreen:
     async def _press(self, key: str) -> None:
         state = self._state
         asks, state.asks, state.message = state.asks, None, ""
+        offers, state.offers = state.offers, ()
         if key in _MOVES:
             state.move(_MOVES[key])
         elif key == "o":
             state.next_order()
         elif key == "y" and asks is not None:
             await self._attempt(asks)
+        elif key == "a" and offers[1:]:
+            self._offer(offers[1:])
         elif (chosen := state.chosen) is not None:
             self._choose(key, chosen.sandbox_id, paused=chosen.state == "PAUSED")
-            if key in ("s", "p", "u") and state.asks is not None:
+            if key in ("s", "p", "u", "a") and state.asks is not None:
                 action, state.asks = state.asks, None
                 await self._attempt(action)
         await self._attempt(self._look)
@@ -140,11 +152,32 @@ class TopScreen:
             "s": partial(self._shell, sandbox_id),
             "p": partial(change, sandbox_id),
             "u": partial(self._use, sandbox_id),
+            "a": partial(self._find_refusals, sandbox_id),
             "x": partial(sandboxes.kill, sandbox_id),
         }
         self._state.asks = actions.get(key)
         if key == "x":
             self._state.message = f"Kill {sandbox_id}? y kills it, any other key does not."
+
+    async def _find_refusals(self, sandbox_id: str) -> None:
+        network, events = self._mesh.sandboxes.network(sandbox_id), self._mesh.events
+        granted = set((await network.show()).grant.hosts)
+        refused = refused_hosts(await events.list(sandbox_id, limit=_REFUSALS))
+        self._offer([(sandbox_id, host) for host in refused if host not in granted])
+        if not self._state.offers:
+            self._state.message = f"{sandbox_id} was refused no host that it may not reach now."
+
+    def _offer(self, offers: Sequence[tuple[str, str]]) -> None:
+        """Ask whether the first of these may be reached."""
+        self._state.offers = offers
+        for sandbox_id, host in offers[:1]:
+            self._state.asks = partial(self._allow, sandbox_id, host)
+            further = ", a is the next" if offers[1:] else ""
+            self._state.message = f"Allow {host}? y allows it from now on{further}"
+
+    async def _allow(self, sandbox_id: str, host: str) -> None:
+        await self._mesh.sandboxes.network(sandbox_id).allow(host)
+        self._state.message = f"{host} is allowed from now on."
 
     async def _attempt(self, action: Action) -> None:
         try:

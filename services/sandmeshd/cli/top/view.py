@@ -18,7 +18,9 @@ from sandmeshd.cli.terminal.output import escape_controls
 
 Action = Callable[[], Awaitable[object]]
 
-HELP: Final = "arrows select  o order  s shell  p pause  x kill  u use  q quit"
+HELP: Final = "arrows select  o order  s shell  p pause  x kill  a allow  u use  q quit"
+_MESSAGE: Final = 400
+"""The longest message: the longest name of a host is shown whole, since it is allowed whole."""
 EVENTS: Final = 6
 """How many events of the selected sandbox are shown."""
 _STYLES = {"READY": "green", "PAUSED": "cyan", "FAILED": "red", "LOST": "red"}
@@ -49,6 +51,8 @@ class TopState:
     """What was done last, what failed, or what is asked."""
     asks: Action | None = field(default=None, repr=False)
     """What the key y does."""
+    offers: Sequence[tuple[str, str]] = ()
+    """Sandboxes with hosts that they were refused: the first is asked about, the key a goes to the next."""
 
     @property
     def rows(self) -> list[SandboxInfo]:
@@ -82,15 +86,15 @@ class TopState:
 def render(state: TopState, width: int, height: int) -> RenderableType:
     """Return the whole screen."""
     details = _details(state)
-    room = max(1, height - 5 - len(details) - _nodes(state).plain.count("\n"))
-    last = state.message or f"{HELP}  ({state.order} first)"
-    return Group(_head(state), _nodes(state), _table(state, room, width), *details, Text(last[:width], style="bold"))
+    last = _plain(state.message, _MESSAGE) or HELP[:width]
+    room = max(1, height - 5 - len(details) - _nodes(state).plain.count("\n") - (len(last) - 1) // width)
+    return Group(_head(state), _nodes(state), _table(state, room, width), *details, Text(last, style="bold"))
 
 
 def _head(state: TopState) -> Text:
     used = sum(sandbox.in_use for sandbox in state.sandboxes)
     limit = f" of {state.capacity.limit}" if state.capacity is not None else ""
-    text = f"{_plain(state.address, 34)}  {len(state.sandboxes)}{limit} sandboxes, {used} in use"
+    text = f"{_plain(state.address, 30)}  {len(state.sandboxes)}{limit} sandboxes, {used} in use, {state.order} first"
     return Text(text, style="reverse", no_wrap=True, overflow="ellipsis")
 
 

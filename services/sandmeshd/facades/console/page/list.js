@@ -48,7 +48,7 @@ function useUse(ids, wanted) {
   return wanted ? use : null;
 }
 
-const USES = [["CPU", (one) => one.cpu.toFixed(2)], ["Memory", (one) => bytes(one.memory)], ["Network", (one) => bytes(one.sent + one.received)]];
+const USES = [["CPU", (one) => one.cpu.toFixed(2)], ["Memory", (one) => bytes(one.memory)], ["Network", (one) => one.sent === null ? "–" : bytes(one.sent + one.received)]];
 
 function Row({ one, session, now, use }) {
   const labels = Object.entries(one.labels).slice(0, 3);

@@ -115,6 +115,7 @@ export function Usage({ id }) {
       <${Plot} uPlot=${uPlot} title="Memory" note=${`of ${bytes(found.memory_total)}`} times=${times} lines=${{ memory: all.map((one) => one.memory) }} format=${bytes} />
       <${Plot} uPlot=${uPlot} title="Processes" times=${times} lines=${{ processes: all.map((one) => one.processes) }} format=${count} />
       <${Plot} uPlot=${uPlot} title="Disk" note=${`of ${bytes(found.disk_total)}`} times=${ours} lines=${{ disk: own.map((one) => one.disk) }} format=${bytes} />
-      <${Plot} uPlot=${uPlot} title="Network" note=${`${bytes(found.sent)} sent, ${bytes(found.received)} received in all`} times=${ours} lines=${{ sent: rates(own, "sent"), received: rates(own, "received") }} format=${speed} />
+      ${found.sent === null ? html`<p class="nothing">The driver of this sandbox does not count network traffic.</p>`
+        : html`<${Plot} uPlot=${uPlot} title="Network" note=${`${bytes(found.sent)} sent, ${bytes(found.received)} received in all`} times=${ours} lines=${{ sent: rates(own, "sent"), received: rates(own, "received") }} format=${speed} />`}
     </div>`;
 }
