@@ -63,8 +63,8 @@ async def test_a_form_larger_than_a_block_comes_in_parts_and_one_too_large_is_sa
     parts = [block for block in blocks(ended) if block["annotations"] == more]
     assert "".join(part["text"] for part in parts) == "<p>" + "x" * 5_000_000
     ended = await run(client, IMPORTS + "display({'application/json': list(range(100_000))}, raw=True)")
-    parts = [block["text"] for block in blocks(ended) if block["annotations"] == {**more, "form": "application/json"}]
-    assert json.loads("".join(parts)) == list(range(100_000))
+    pieces = [block["text"] for block in blocks(ended) if block["annotations"] == {**more, "form": "application/json"}]
+    assert json.loads("".join(pieces)) == list(range(100_000))
     ended = await run(client, IMPORTS + "display({'text/html': '<p>', 'text/plain': 'x' * 300_000}, raw=True)")
     (shown, *others) = blocks(ended)
     assert shown["text"].startswith("x" * 65_536 + "\n[234,464 characters left out")
