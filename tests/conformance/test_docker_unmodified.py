@@ -30,7 +30,10 @@ from tests.image_roots import busybox_root
 
 pytestmark = [pytest.mark.needs("root", "docker", "runsc", "busybox"), pytest.mark.timeout(600)]
 
-APP = ("USER app", "WORKDIR /srv/app", "ENV FLAVOUR=salt LD_PRELOAD=/nowhere.so PATH=/bin", "VOLUME /data")
+APP = (
+    *("USER app", "WORKDIR /srv/app", "ENV FLAVOUR=salt LD_PRELOAD=/nowhere.so PATH=/bin", "VOLUME /data"),
+    *('ENTRYPOINT ["sh", "-c", "echo $0 $FLAVOUR; pwd; id -u"]', 'CMD ["cmd"]'),
+)
 IMAGES: dict[str, tuple[str, ...]] = {
     "test/plain:1": (),
     "test/app:1": APP,
@@ -122,6 +125,9 @@ async def test_an_image_without_an_agent_is_the_root_as_it_is(
             # A killed kernel may take a cell before its death is known: that cell fails, and the next one does not.
             who = "import os, sys; print(os.getuid(), os.getgid(), sys.prefix)"
             assert (await _cell(sandbox, who) or await _cell(sandbox, who)) == "1234 1235 /opt/env\n"
+            for arguments, first in (([], "cmd"), (["own"], "own")):
+                said = (await call(sandbox, "start_process", {"command": arguments, "entrypoint": True})).stdout
+                assert said == f"{first} salt\n/srv/app\n1234\n"
             assert sandbox.enforced["root"].startswith("user app inside")
             log = await driver.get_logs(pb.GetLogsRequest(sandbox_id="sb_image"))
             assert b"preload" not in log.data, "the agent loads what its image says"

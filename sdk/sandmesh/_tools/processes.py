@@ -26,12 +26,16 @@ class StartProcess(Tool):
     A str is a command line for the sandbox's shell, a list is a program and its arguments.
     """
 
-    command: Annotated[str, Param(min_length=1, pattern=r"\S")] | Annotated[list[str], Param(min_length=1)]
+    command: Annotated[str, Param(min_length=1, pattern=r"\S")] | list[str]
     cwd: Annotated[str | None, Param("Where it runs; relative to the workspace, which is the default.")] = None
     env: Annotated[dict[str, str] | None, Param("Variables on top of the sandbox's environment.")] = None
     timeout: Timeout = None
     terminal: Annotated[TerminalSize | None, Param("The size of its terminal; none: pipes.")] = None
     user: Annotated[str | None, Param("Who it runs as: the sandbox's own user, the default.")] = None
+    entrypoint: Annotated[
+        bool,
+        Param("Run what the sandbox's image says (ENTRYPOINT) with the list as arguments; empty: those of its CMD."),
+    ] = False
 
 
 @tool("process")

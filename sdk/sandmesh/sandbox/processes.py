@@ -42,6 +42,9 @@ class ProcessOptions(TypedDict, total=False):
     user: str | None
     """The user that it runs as: the sandbox's own, which is the only one."""
 
+    entrypoint: bool
+    """Whether the list is the arguments of the image's ENTRYPOINT; an empty one: those of its CMD."""
+
     overflow: Literal["block", "drop_oldest"]
     """What happens when output is not read: the process blocks, or its oldest output is dropped and marked."""
 
@@ -198,7 +201,8 @@ class ProcessesAsync:
         """Start a command line in the sandbox's shell (a string), or a program with its arguments (a list).
 
         `cwd` is its working directory, `env` is added to the sandbox's environment, it is killed after `timeout`
-        seconds, `pty` is the rows and columns of its terminal, `user` must be the sandbox's own. With `overflow`
+        seconds, `pty` is the rows and columns of its terminal, `user` must be the sandbox's own. With
+        `entrypoint` the list is the arguments of the program that the sandbox's image names. With `overflow`
         "block" the process waits for its reader, with "drop_oldest" its oldest output is dropped and marked.
 
         Raises:
@@ -266,6 +270,7 @@ def _declare(command: str | Sequence[str], options: ProcessOptions) -> StartProc
         options.get("timeout"),
         None if size is None else {"rows": size[0], "columns": size[1]},
         options.get("user"),
+        options.get("entrypoint", False),
     )
 
 

@@ -93,7 +93,8 @@ async def open_agent(
         programs = Programs(processes, config.workspace, environment, memory)
         stack.callback(programs.close)
         imported: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        dispatcher = _dispatcher(config, _tools(stack, config, kernels, ShellCommands(programs), processes, imported))
+        shell = ShellCommands(programs, config.entrypoint, config.entrypoint_arguments)
+        dispatcher = _dispatcher(config, _tools(stack, config, kernels, shell, processes, imported))
         dispatcher.record = config.record
         stack.push_async_callback(dispatcher.close)
         first_call = FirstCall(dispatcher, kernels.default)

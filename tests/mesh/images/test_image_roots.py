@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandmesh import errors
+from sandmesh import Output, errors
 from sandmesh.mesh import MeshAsync
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmeshd.images.settings import ImageSettings
@@ -29,6 +29,7 @@ mkdir -p /srv/deep && echo kept > /srv/deep/file && chown 1234:1300 /srv/deep/fi
 rm /bin/wget && rm -rf /app && mkdir /app && echo other > /app/other && busybox ln /app/other /app/twin
 busybox chmod 4711 /srv/deep/file; busybox mkfifo /srv/fifo; echo secret > /root/x; busybox chmod 600 /root/x
 """
+ENTRY = 'echo "$0 $FLAVOUR"; pwd; id -u; read line; echo "got $line"'
 LOOK = """
 stat -c '%u %g %a' /srv/deep/file; cat /srv/deep/file mine /root/x; ls /app; ls /bin/wget; stat -c %h /app/twin
 """
@@ -59,7 +60,8 @@ async def run(box: SandboxAsync, command: str) -> str:
 @pytest.mark.parametrize("way", ["fork", "exec"])
 async def test_a_sandbox_is_the_computer_that_its_image_says(make_mesh: MeshMaker, way: str) -> None:
     layers = busybox_root()
-    config = {"Env": ["PATH=/bin", "FLAVOUR=salt"], "WorkingDir": "/app", "User": "app"}
+    config: dict[str, Any] = {"Env": ["PATH=/bin", "FLAVOUR=salt"], "WorkingDir": "/app", "User": "app"}
+    config |= {"Entrypoint": ["sh", "-c", ENTRY], "Cmd": ["cmd"]}
     images: dict[str, Any] = {"plain": (layers, {}), "app": (layers, config), "empty": ((), {})}
     async with mesh_with(make_mesh, images, SANDMESH_BUBBLEWRAP_WAY=way) as (mesh, folder):
         address = mesh.addresses[0]
@@ -83,6 +85,10 @@ async def test_a_sandbox_is_the_computer_that_its_image_says(make_mesh: MeshMake
             assert said.rstrip().endswith("new")
             cell = await box.call_tool("run_ipython_cell", {"code": "import os, sys; print(os.getuid(), sys.prefix)"})
             assert cell.text.split() == ["0", "/opt/env"]
+            with pytest.raises(errors.InvalidArgument, match="no image that says what to run"):
+                await box.processes.start([], entrypoint=True)
+            with pytest.raises(errors.InvalidArgument, match="name a program"):
+                await box.processes.start([])
         async with SandboxAsync(base_url=address, image=f"oci:{folder}/app") as box:
             said = await run(box, "id; pwd; echo $FLAVOUR $HOME $PATH; ls /bin; cat /proc/self/status; cat own")
             assert "uid=1234(app) gid=1235(app) groups=1300(extra)" in said
@@ -91,6 +97,13 @@ async def test_a_sandbox_is_the_computer_that_its_image_says(make_mesh: MeshMake
             assert "NoNewPrivs:\t1" in said
             assert "CapBnd:\t0000000000000000" in said
             assert said.endswith("app's")
+            for arguments, first in (([], "cmd"), (["own"], "own")):
+                async with await box.processes.start(arguments, entrypoint=True) as process:
+                    await process.write(b"input\n")
+                    said = "".join([event.text async for event in process if isinstance(event, Output)])
+                    assert said == f"{first} salt\n/app\n1234\ngot input\n"
+            with pytest.raises(errors.InvalidArgument, match="write it as a list"):
+                await box.processes.start("own", entrypoint=True)
             await box.fs.write("made.txt", "by a tool")
             assert (await run(box, "stat -c %u made.txt; cat made.txt")).split() == ["1234", "by", "a", "tool"]
         async with SandboxAsync(base_url=address, image=f"oci:{folder}/empty") as box:

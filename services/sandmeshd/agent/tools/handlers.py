@@ -22,7 +22,7 @@ from sandmeshd.agent.python.kernel_table import KernelTable
 from sandmeshd.agent.tools.files import FileTools
 from sandmeshd.agent.tools.git import Git
 from sandmeshd.agent.tools.ports import PortTools
-from sandmeshd.agent.tools.shell import ShellCommands, check_user
+from sandmeshd.agent.tools.shell import ShellCommands
 
 if TYPE_CHECKING:
     from sandmeshd.agent.network.exposed_ports import Exposures
@@ -136,7 +136,7 @@ def make_toolbox(
     if not _ready:
         _get_ready(table.handlers if whole else FIRST)
     checks: dict[type[Tool], Callable[[Any], None]] = {
-        StartProcess: check_user,
+        StartProcess: shell.check_start,
         AddMcpServers: servers.check_add,
         RemoveMcpServer: servers.check_remove,
     }

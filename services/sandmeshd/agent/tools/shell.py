@@ -6,14 +6,14 @@ import json
 import os
 import pwd
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import CapabilityMissing
+from sandmesh.errors import CapabilityMissing, InvalidArgument
 from sandmeshd.agent.calls.call import Outcome, RunningCall
 from sandmeshd.agent.processes.programs import Program, Programs
 
@@ -29,8 +29,10 @@ _REASON = "END_REASON_"
 class ShellCommands:
     """Runs commands, and knows the processes that were started as such for as long as their calls are kept."""
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: Programs, entrypoint: Sequence[str] = (), arguments: Sequence[str] = ()) -> None:
         self.programs = programs
+        self._entrypoint = list(entrypoint)
+        self._arguments = list(arguments)
         self._program = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
         self._started: WeakKeyDictionary[RunningCall, dict[str, Any]] = WeakKeyDictionary()
 
@@ -54,9 +56,11 @@ class ShellCommands:
     async def start(self, request: StartProcess, call: RunningCall) -> Outcome:
         """Run a program, or a command line, to its end."""
         argv = [self._program, "-c", request.command] if isinstance(request.command, str) else request.command
+        if request.entrypoint:
+            argv = [*self._entrypoint, *(argv or self._arguments)]
         size = request.terminal
         terminal = (size["rows"], size["columns"]) if size else None
-        command = request.command if isinstance(request.command, str) else " ".join(request.command)
+        command = request.command if isinstance(request.command, str) else " ".join(argv)
         note: dict[str, Any] = {
             "process_id": call.id,
             "command": command[:1000],
@@ -85,8 +89,26 @@ class ShellCommands:
         call.started()
         return Outcome(structured=b"" if call.past is None else call.past.history.listing())
 
+    def check_start(self, request: StartProcess) -> None:
+        """Check that there is a program to be run, and that it may run as the sandbox's own user.
 
-def check_user(request: StartProcess) -> None:
+        Raises:
+            InvalidArgument: There is none.
+            CapabilityMissing: It is to run as another one.
+        """
+        _check_user(request)
+        if not request.entrypoint and not request.command:
+            raise InvalidArgument("command: name a program, or a command line", {"argument": "command"})
+        if request.entrypoint and isinstance(request.command, str):
+            fix = "write it as a list"
+            raise InvalidArgument(f"command: the arguments of an entrypoint are no command line: {fix}", {"fix": fix})
+        if request.entrypoint and not self._entrypoint and not (request.command or self._arguments):
+            fix = "name the program in command, and leave entrypoint out"
+            message = f"this sandbox has no image that says what to run (ENTRYPOINT, CMD): {fix}"
+            raise InvalidArgument(message, {"argument": "entrypoint", "fix": fix})
+
+
+def _check_user(request: StartProcess) -> None:
     """Check that a program may run as the sandbox's own user.
 
     Raises:

@@ -22,10 +22,15 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 CHUNK_BYTES = 1 << 16
 
 
-async def run_process(box: SandboxAsync, command: Sequence[str], timeout: float | None, *, stdin: bool) -> int:
-    """Run a program in an open sandbox and return its exit code; a cancellation ends the program."""
+async def run_process(
+    box: SandboxAsync, command: Sequence[str], timeout: float | None, *, stdin: bool, entrypoint: bool = False
+) -> int:
+    """Run a program in an open sandbox and return its exit code; a cancellation ends the program.
+
+    With `entrypoint` the command is arguments of the program that the sandbox's image names.
+    """
     try:
-        started = await box.processes.start(list(command), timeout=timeout)
+        started = await box.processes.start(list(command), timeout=timeout, entrypoint=entrypoint)
     except DeadlineExceeded as error:
         typer.echo(f"it was not started within its time limit: {error}", err=True)
         return TIMED_OUT

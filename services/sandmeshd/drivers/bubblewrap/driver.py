@@ -39,7 +39,7 @@ from sandmeshd.drivers.bubblewrap.starts.zygotes import UNCLAIMED
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.driver import check_alive, lacks_room
-from sandmeshd.drivers.node.images.process import check_name, directory_of, image_of, variables
+from sandmeshd.drivers.node.images.process import check_name, configure, image_of
 from sandmeshd.drivers.node.mounts.host_directories import opened
 from sandmeshd.drivers.node.mounts.volumes import opened_volumes
 from sandmeshd.drivers.node.process_driver import ProcessDriver
@@ -264,9 +264,8 @@ def agent_config(
     config.max_processes = sandbox.spec.limits.pids or _at_most_hard(resource.RLIMIT_NPROC, shared.PROCESSES)
     config.hidden_directory = SOCKETS
     if image is not None:
-        config.environment.clear()
-        config.environment.update(variables(image, template, sandbox.spec))
-        config.workspace, config.home, config.image_changes = directory_of(image), "", CHANGES
+        configure(config, image, template, sandbox.spec)
+        config.image_changes = CHANGES
     shared.let_out(sandbox, config, template, settings.egress)
     return config
 

@@ -25,7 +25,7 @@ from sandmeshd.drivers.engine.requirements import enforced
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node import agent_config as shared
-from sandmeshd.drivers.node.images.process import directory_of, variables
+from sandmeshd.drivers.node.images.process import configure
 from sandmeshd.drivers.node.mounts.training_data import data_mounts
 from sandmeshd.drivers.node.mounts.user_view import image_mounts
 from sandmeshd.drivers.node.records import Folder, SpecRecord
@@ -60,9 +60,7 @@ def agent_config(
     if image is None:
         config.user_id = shared.USER_ID
     else:
-        config.environment.clear()
-        config.environment.update(variables(image, template, record.sandbox.spec))
-        config.workspace, config.home = directory_of(image), ""
+        configure(config, image, template, record.sandbox.spec)
     if "memory" in settings.profile.by_engine and not config.memory_bytes:
         # So that calls that are ended for it say so. Beyond gVisor's its kernel ends, and with it the agent.
         config.memory_bytes = settings.default_memory

@@ -585,6 +585,8 @@ class AgentConfig(_message.Message):
     RECORD_FIELD_NUMBER: _builtins.int
     TLS_IDENTITY_FIELD_NUMBER: _builtins.int
     IMAGE_CHANGES_FIELD_NUMBER: _builtins.int
+    ENTRYPOINT_FIELD_NUMBER: _builtins.int
+    ENTRYPOINT_ARGUMENTS_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -671,6 +673,14 @@ class AgentConfig(_message.Message):
     def birth(self) -> Global___Birth:
         """The configuration is to come over the first connection, and only `listen` is set beside this: see Birth."""
 
+    @_builtins.property
+    def entrypoint(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the image that is its root says is to be run (ENTRYPOINT)."""
+
+    @_builtins.property
+    def entrypoint_arguments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The arguments of that where a caller has none (CMD)."""
+
     def __init__(
         self,
         *,
@@ -706,10 +716,12 @@ class AgentConfig(_message.Message):
         record: _builtins.bytes = ...,
         tls_identity: _builtins.bytes = ...,
         image_changes: _builtins.str = ...,
+        entrypoint: _abc.Iterable[_builtins.str] | None = ...,
+        entrypoint_arguments: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["birth", b"birth", "call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "group_id", b"group_id", "hidden_directory", b"hidden_directory", "home", b"home", "image_changes", b"image_changes", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "record", b"record", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tls_identity", b"tls_identity", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "entrypoint", b"entrypoint", "entrypoint_arguments", b"entrypoint_arguments", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "group_id", b"group_id", "hidden_directory", b"hidden_directory", "home", b"home", "image_changes", b"image_changes", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "record", b"record", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tls_identity", b"tls_identity", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

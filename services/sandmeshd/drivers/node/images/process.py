@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.node.agent_config import WORKSPACE
@@ -49,3 +50,14 @@ def directory_of(config: ImageConfig) -> str:
 def variables(config: ImageConfig, template: Template, spec: sandbox_pb2.SandboxSpec) -> dict[str, str]:
     """Return the environment variables of user code in an image; the account's are added inside."""
     return {**_PLAIN, **config.env, **template.variables, **spec.environment}
+
+
+def configure(
+    agent: agent_pb2.AgentConfig, config: ImageConfig, template: Template, spec: sandbox_pb2.SandboxSpec
+) -> None:
+    """Set what an agent's configuration has of the image that is its root."""
+    agent.environment.clear()
+    agent.environment.update(variables(config, template, spec))
+    agent.workspace, agent.home = directory_of(config), ""
+    agent.entrypoint.extend(config.entrypoint)
+    agent.entrypoint_arguments.extend(config.cmd)
