@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync, ProcessInfo
     from sandmesh.sandbox.service import SandboxService
     from sandmesh.sandbox.session.info import SessionInfo
+    from sandmesh.sandbox.session.marks import SandboxMark
     from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, GuiSandbox, MobileSandbox, Sandbox
     from sandmesh.sandbox.sync_handles import Kernel, Kernels, Process, Processes
     from sandmesh.sandbox.tools.toolkit import Toolkit, ToolkitAsync
@@ -113,6 +114,7 @@ __all__ = [
     "Sandbox",
     "SandboxAsync",
     "SandboxConfig",
+    "SandboxMark",
     "SandboxRegistry",
     "SandboxService",
     "SandboxStats",
@@ -186,6 +188,7 @@ _HOMES = {
     "KernelAsync": "sandbox.kernels",
     "KernelInfo": "sandbox.kernels",
     "KernelMark": "sandbox.kernels",
+    "SandboxMark": "sandbox.session.marks",
     "Forks": "sandbox.kernels",
     "Kernels": "sandbox.sync_handles",
     "KernelsAsync": "sandbox.kernels",

@@ -1,19 +1,24 @@
-"""Creation, listing and deletion of snapshots: a part of every async box."""
+"""Snapshots and marks: a part of every async box."""
 
 from __future__ import annotations
 
 import base64
 import secrets
 from datetime import UTC
+from typing import TYPE_CHECKING
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
 from sandmesh.inputs import Snapshot
 from sandmesh.sandbox.handle import Attachment, SandboxHandle
+from sandmesh.shared.fork_lock import fork_lock
+
+if TYPE_CHECKING:
+    from sandmesh.sandbox.session.marks import SandboxMark
 
 
 class SnapshotsAsync(SandboxHandle):
-    """The methods of a box that are about snapshots."""
+    """The methods of a box that are about its states."""
 
     async def snapshot(self, *, ttl: float | None = None) -> Snapshot:
         """Save the sandbox's workspace and home; its processes are paused meanwhile, and memory is not saved.
@@ -46,6 +51,46 @@ class SnapshotsAsync(SandboxHandle):
         request = sandbox_pb2.DeleteSnapshotRequest(snapshot_id=name)
         usable = self._attached().usable()
         await usable.ask(lambda stubs: stubs.sandboxes.DeleteSnapshot, request, self._config.timeout)
+
+    async def mark(self, timeout: float | None = None, *, kernels: bool | None = None) -> SandboxMark:
+        """Hold the workspace and the Python kernels as they are, for `rewind`.
+
+        It waits until their cells have ended, at most `timeout` seconds. With `kernels` all of them must be held; None:
+        those that can be, False: only files. `not_copied` of the mark names the rest. It holds a copy of the files.
+
+        Raises:
+            WrongState: A kernel that is to be held has threads, or runs a cell for all of the time.
+            OSError: There are too many marks, or no space is left.
+        """
+        with fork_lock:
+            from sandmesh.sandbox.session.marks import HeldMarks  # noqa: PLC0415 - most programs make none
+
+        return await HeldMarks(self._attached, self._config.timeout).hold(timeout, kernels=kernels)
+
+    async def rewind(self, mark: SandboxMark | str) -> None:
+        """Return the sandbox to a mark, any number of times: kernels first, then the files of the workspace.
+
+        A running cell ends. Other processes, the home, and kernels that were created since stay as they are.
+
+        Raises:
+            WrongState: The mark, or one of its kernels, is gone.
+            OSError: The files cannot be restored; they are unchanged.
+        """
+        with fork_lock:
+            from sandmesh.sandbox.session.marks import HeldMarks  # noqa: PLC0415 - most programs make none
+
+        await HeldMarks(self._attached, self._config.timeout).return_to(mark)
+
+    async def drop(self, mark: SandboxMark | str) -> None:
+        """Drop a mark and free what it holds.
+
+        Raises:
+            WrongState: It does not exist.
+        """
+        with fork_lock:
+            from sandmesh.sandbox.session.marks import HeldMarks  # noqa: PLC0415 - most programs make none
+
+        await HeldMarks(self._attached, self._config.timeout).drop(mark)
 
 
 async def take_snapshot(

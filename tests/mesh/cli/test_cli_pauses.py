@@ -59,6 +59,19 @@ def test_a_kernel_returns_to_a_mark_by_command_until_the_mark_is_dropped(sandmes
     assert "has no mark" in gone.err
 
 
+def test_files_and_kernels_return_to_a_mark_of_all_by_command(sandmesh: Commands, box: BaseSandbox) -> None:
+    box.run_ipython_cell("y = 1")
+    box.fs.write("marked.txt", "first")
+    made = sandmesh.run("mark", "--all", "-o", "json", box.sandbox_id).json
+    assert made["kernels"] == ["default"]
+    box.run_ipython_cell("y = 2")
+    box.fs.write("marked.txt", "second")
+    assert sandmesh.run("rewind", box.sandbox_id, made["mark_id"]).out == ""
+    assert (box.run_ipython_cell("y").text, box.fs.read("marked.txt")) == ("1", "first")
+    assert sandmesh.run("mark", "--drop", made["mark_id"], box.sandbox_id).out.strip() == made["mark_id"]
+    assert "no mark" in sandmesh.run("rewind", box.sandbox_id, made["mark_id"], ok=False).err
+
+
 def test_marks_of_kernels_that_do_not_exist_are_refused(sandmesh: Commands, box: BaseSandbox) -> None:
     done = sandmesh.run("mark", "--kernel", "other", box.sandbox_id, ok=False)
     assert done.code != 0

@@ -327,7 +327,7 @@ def mounted(path: Path, options: str) -> Generator[None]:
     try:
         yield
     finally:
-        subprocess.run(["/usr/bin/umount", path], check=True)
+        subprocess.run(["/usr/bin/umount", "--lazy", path], check=True)
 
 
 @pytest.mark.needs("root")

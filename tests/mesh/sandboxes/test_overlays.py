@@ -11,12 +11,12 @@ from sandmeshd.mesh import Mesh
 
 pytestmark = pytest.mark.needs("user namespaces")
 
-_PREPARE = """
+PREPARE = """
 mkdir -p kept gone/inner locked turns
 echo kept > kept/file; echo one > changed; echo old > gone/inner/file; echo x > turns/inside; ln -s kept link
 echo secret > locked/file; chmod 0500 locked; printf old > "$(printf 'b\\351')"
 """
-_CHANGE = """
+CHANGE = """
 echo two > changed; rm -r gone turns; echo now a file > turns; mkdir -p new/deep; echo new > new/deep/file
 chmod 755 new/deep/file; ln -sfn changed link; chmod 0700 locked; echo more > locked/other; chmod 0500 locked
 printf new > "$(printf 'b\\351')"
@@ -38,12 +38,12 @@ async def listing(box: BaseSandboxAsync) -> str:
 async def test_an_overlays_changes_reach_its_sandbox_when_they_are_committed_and_not_before(mesh: Mesh) -> None:
     address = mesh.addresses[0]
     async with MeshAsync(address) as client, BaseSandboxAsync(base_url=address) as box:
-        assert not (await box.run_shell_command(_PREPARE)).is_error
+        assert not (await box.run_shell_command(PREPARE)).is_error
         before = await listing(box)
         async with box.overlay() as branch:
             assert branch.sandbox_id != box.sandbox_id
             assert not await branch.diff()
-            await branch.run_shell_command(_CHANGE)
+            await branch.run_shell_command(CHANGE)
             assert signs(await branch.diff()) == {
                 "changed changed", "removed gone", "removed gone/inner", "removed gone/inner/file", "changed turns",
                 "removed turns/inside", "added new", "added new/deep", "added new/deep/file", "changed link",

@@ -355,7 +355,7 @@ def mounted(path: Path, options: str) -> Generator[Path]:
     try:
         yield path
     finally:
-        subprocess.run(["/usr/bin/umount", path], check=True)
+        subprocess.run(["/usr/bin/umount", "--lazy", path], check=True)
 
 
 def test_the_commands_of_the_page_work_as_they_stand_there(registry: Registry, folder: Path) -> None:

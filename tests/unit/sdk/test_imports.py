@@ -22,7 +22,7 @@ PUBLIC = [
     "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo",
     "Processes",
     "ProcessesAsync", "Progress", "RegistryLogin",
-    "Result", "Sandbox", "SandboxAsync", "SandboxConfig", "SandboxRegistry",
+    "Result", "Sandbox", "SandboxAsync", "SandboxConfig", "SandboxMark", "SandboxRegistry",
     "SandboxService", "SandboxStats", "SandboxType", "SandmeshError", "Secret", "SessionInfo", "Snapshot", "Started",
     "StatsSample", "ToolResult",
     "Toolkit", "ToolkitAsync", "ToolsChanged", "TrainingSandbox", "TrainingSandboxAsync",

@@ -321,18 +321,30 @@ def _clear(parent: int, name: str) -> None:
         os.unlink(name, dir_fd=parent)
 
 
-def unpack(source: IO[bytes], root: int, *, any_links: bool = False, set_ids: bool | None = None) -> None:
+def unpack(
+    source: IO[bytes],
+    root: int,
+    *,
+    any_links: bool = False,
+    set_ids: bool | None = None,
+    exclude: Exclusion | None = None,
+) -> None:
     """Unpack a tar stream into an empty directory, and read the stream to its end.
 
     With `any_links` symbolic links may point anywhere; none is ever followed. With `set_ids` set-id bits are kept, by
-    default where links may point anywhere.
+    default where links may point anywhere. What `exclude` matches is left out.
 
     Raises:
         OSError: EBADMSG for what is not a tar stream or has members that lead outside, else the system's error.
     """
     unpacker = TarUnpacker(root, any_links, any_links if set_ids is None else set_ids)
+
+    def take(archive: tarfile.TarFile, member: Member) -> None:
+        if exclude is None or not exclude.leave_out("/".join(_names(member.name)), is_directory=member.isdir()):
+            unpacker.take(archive, member)
+
     with closing(unpacker):
-        _take_each(source, unpacker.take)
+        _take_each(source, take)
         unpacker.finish()
 
 

@@ -175,3 +175,38 @@ class ApplyChanges(Arguments):
     tool: ClassVar[str] = "fs.apply_changes"
     path: str = "."
     force: bool = False
+
+
+@dataclass(frozen=True)
+class HoldState(Arguments):
+    """Holds the workspace's files as they are, with what they hold; `note` is any text, which is returned with it."""
+
+    tool: ClassVar[str] = "fs.hold_state"
+    path: str = "."
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ListStates(Arguments):
+    """The states that are held, the oldest first."""
+
+    tool: ClassVar[str] = "fs.list_states"
+    path: str = "."
+
+
+@dataclass(frozen=True)
+class ReturnToState(Arguments):
+    """Makes the workspace what it was when a state was held, whole or not at all; nothing runs meanwhile."""
+
+    tool: ClassVar[str] = "fs.return_to_state"
+    state_id: str
+    path: str = "."
+
+
+@dataclass(frozen=True)
+class DropState(Arguments):
+    """Drops a state and frees its space."""
+
+    tool: ClassVar[str] = "fs.drop_state"
+    state_id: str
+    path: str = "."

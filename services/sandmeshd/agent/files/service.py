@@ -21,8 +21,11 @@ from sandmeshd.agent.files.failures import CallStopped, failure_outcome, stopped
 from sandmeshd.agent.files.requests import (
     ApplyChanges,
     BeginBranch,
+    DropState,
+    HoldState,
     List,
     ListChanges,
+    ListStates,
     Mkdir,
     Move,
     Pack,
@@ -30,6 +33,7 @@ from sandmeshd.agent.files.requests import (
     Read,
     Remove,
     Restore,
+    ReturnToState,
     Save,
     Stat,
     Unpack,
@@ -39,6 +43,7 @@ from sandmeshd.agent.files.requests import (
 from sandmeshd.agent.files.streams import InputReader, Threads, pump, put, unless_stopped
 from sandmeshd.agent.files.trees import archives, image_changes, snapshots
 from sandmeshd.agent.files.trees.branches import Branch
+from sandmeshd.agent.files.trees.held_states import HeldStates
 from sandmeshd.agent.files.watch import PathWatcher
 
 _WORKSPACE = "/workspace"
@@ -60,6 +65,7 @@ class FileService:
         self._most = most
         self._threads = Threads()
         self._branch = Branch(workspace, image_changes.with_rights if changes else nullcontext)
+        self._states = HeldStates(workspace, self._branch.still)
 
     def services(self) -> Mapping[str, Service]:
         """Return the handler of each service."""
@@ -76,7 +82,11 @@ class FileService:
             _service(Save, self._save),
             _service(Restore, self._restore),
             _service(Watch, self._watch),
-            _service(BeginBranch, self._begin_branch),
+            _service(BeginBranch, self._in_thread(self._branch.begin)),
+            _service(HoldState, self._in_thread(self._states.hold)),
+            _service(ListStates, self._in_thread(self._states.listed)),
+            _service(ReturnToState, self._in_thread(self._states.return_to)),
+            _service(DropState, self._in_thread(self._states.drop)),
             _service(ListChanges, self._list_changes),
             _service(PackChanges, self._pack_changes),
             _service(ApplyChanges, self._apply_changes),
@@ -146,9 +156,12 @@ class FileService:
             return await self._feed_input(call, partial(image_changes.restored, _WORKSPACE))
         return await self._feed_input(call, partial(snapshots.restored, self._workspace, self._home))
 
-    async def _begin_branch(self, request: BeginBranch, call: RunningCall) -> Outcome:
-        call.started()
-        return _outcome(await self._threads.run(self._branch.begin, request))
+    def _in_thread(self, function: Callable[[A], Mapping[str, Any]]) -> Callable[[A, RunningCall], Awaitable[Outcome]]:
+        async def run(request: A, call: RunningCall) -> Outcome:
+            call.started()
+            return _outcome(await self._threads.run(function, request))
+
+        return run
 
     async def _list_changes(self, request: ListChanges, call: RunningCall) -> Outcome:
         call.started()

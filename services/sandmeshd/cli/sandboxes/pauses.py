@@ -1,10 +1,10 @@
-"""Commands that pause and resume sandboxes, and that hold and restore states of their Python kernels."""
+"""Commands that pause and resume sandboxes, and that hold and restore states of them and of their Python kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from sandmeshd.cli.terminal.output import print_json, print_table
 if TYPE_CHECKING:
     from sandmesh.mesh import MeshAsync
     from sandmesh.sandbox.kernels import KernelMark
+    from sandmesh.sandbox.session.marks import SandboxMark
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -66,13 +67,17 @@ def resume(sandbox_ids: SandboxIds, connection: ConnectionOptions, output: Outpu
 
 
 @commands.command(
-    epilog="Examples: mark=$(sandmesh mark sb_...) | sandmesh rewind sb_... $mark | sandmesh mark --drop $mark sb_..."
+    epilog="Examples: mark=$(sandmesh mark --all sb_...) | sandmesh rewind sb_... $mark | "
+    "sandmesh mark --drop $mark sb_..."
 )
 @grouped
 def mark(
     sandbox_id: SandboxId,
     connection: ConnectionOptions,
     kernel: KernelId = "default",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Hold the workspace's files and all Python kernels, not one kernel.")
+    ] = False,
     drop: Annotated[
         str | None, typer.Option("--drop", help="Drop this mark and free its memory.", metavar="MARK")
     ] = None,
@@ -80,11 +85,11 @@ def mark(
 ) -> None:
     """Hold the state of a Python kernel, its variables and modules, and print the id of the mark.
 
-    It waits until the kernel's cells have ended. Files are not part of it.
+    It waits until the kernel's cells have ended. Files are not part of it, unless --all is given.
     """
-    held = run_command(_mark(connection, sandbox_id, kernel, drop))
+    held, kernels = run_command(_mark(connection, sandbox_id, None if everything else kernel, drop))
     if output is Format.JSON:
-        print_json({"mark_id": held.mark_id, "kernel_id": held.kernel_id, "not_copied": list(held.not_copied)})
+        print_json({"mark_id": held.mark_id, **kernels, "not_copied": list(held.not_copied)})
         return
     typer.echo(held.mark_id)
     for name in held.not_copied:
@@ -100,10 +105,13 @@ def rewind(
     kernel: KernelId = "default",
     output: Output = Format.TEXT,
 ) -> None:
-    """Return a Python kernel to a mark: a running cell ends, and later variables are gone. Files stay as they are."""
+    """Return a Python kernel to a mark, or the files and kernels to one that was made with --all.
+
+    A running cell ends, and later variables are gone. The files stay as they are where the mark holds none.
+    """
     run_command(_rewind(connection, sandbox_id, kernel, mark_id))
     if output is Format.JSON:
-        print_json({"mark_id": mark_id, "kernel_id": kernel})
+        print_json({"mark_id": mark_id, **({} if _has_files(mark_id) else {"kernel_id": kernel})})
 
 
 def _change_all(connection: ConnectionOptions, sandbox_ids: list[str], change: Change, output: Format) -> None:
@@ -132,20 +140,37 @@ async def _change(
     return changed, last_error
 
 
-async def _mark(connection: ConnectionOptions, sandbox_id: str, kernel_id: str, drop: str | None) -> KernelMark:
+def _has_files(mark_id: str) -> bool:
+    return mark_id.startswith("state-")
+
+
+async def _mark(
+    connection: ConnectionOptions, sandbox_id: str, kernel_id: str | None, drop: str | None
+) -> tuple[KernelMark | SandboxMark, dict[str, Any]]:
+    """Hold or drop a mark; without a kernel, of the sandbox. Return it, and the kernels that it is of."""
     from sandmesh.sandbox.kernels import KernelMark  # noqa: PLC0415 - a command's help needs none of it
+    from sandmesh.sandbox.session.marks import SandboxMark  # noqa: PLC0415
 
     async with connection.sandbox(sandbox_id) as box:
-        kernel = await box.kernels.get(kernel_id)
+        if drop is not None and _has_files(drop):
+            await box.drop(drop)
+            return SandboxMark(drop), {}
+        if drop is None and kernel_id is None:
+            made = await box.mark()
+            return made, {"kernels": [one.kernel_id for one in made.kernels]}
+        kernel = await box.kernels.get(kernel_id or "default")
         if drop is None:
-            return await kernel.mark()
-        dropped = KernelMark(drop, kernel_id)
+            return await kernel.mark(), {"kernel_id": kernel.id}
+        dropped = KernelMark(drop, kernel.id)
         await kernel.drop(dropped)
-        return dropped
+        return dropped, {"kernel_id": kernel.id}
 
 
 async def _rewind(connection: ConnectionOptions, sandbox_id: str, kernel_id: str, mark_id: str) -> None:
     from sandmesh.sandbox.kernels import KernelMark  # noqa: PLC0415 - a command's help needs none of it
 
     async with connection.sandbox(sandbox_id) as box:
-        await (await box.kernels.get(kernel_id)).rewind(KernelMark(mark_id, kernel_id))
+        if _has_files(mark_id):
+            await box.rewind(mark_id)
+        else:
+            await (await box.kernels.get(kernel_id)).rewind(KernelMark(mark_id, kernel_id))

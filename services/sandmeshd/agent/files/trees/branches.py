@@ -34,7 +34,7 @@ class Branch:
         self._packed: tuple[list[EntryChange], dict[str, EntryState]] | None = None
 
     @contextmanager
-    def _still(self) -> Generator[int]:
+    def still(self) -> Generator[int]:
         """Open the workspace while no process changes it, and no other call by this class."""
         with self._lock, self._rights(), frozen():
             fd = self._workspace.open_directory(".")
@@ -54,7 +54,7 @@ class Branch:
                 raise OSError(errno.ENODATA, "no changes were packed")
             self._base = self._base[0], self._packed[1]
         else:
-            with self._still() as fd:
+            with self.still() as fd:
                 self._base = request.base, scan(fd)
         self._packed = None
         return {"entries": len(self._base[1])}
@@ -75,7 +75,7 @@ class Branch:
             with self._lock:
                 base, changes = self._begun()[0], self._packed[0] if self._packed else []
         else:
-            with self._still() as fd:
+            with self.still() as fd:
                 base, changes = self._begun()[0], self._changes(fd)[0]
         yield write_line({"base": base})
         for change in changes:
@@ -120,7 +120,7 @@ class Branch:
                     with received(root, source) as patch:
                         if not input_reader.whole:
                             raise CallStopped
-                        with self._workspace.writing, self._still():
+                        with self._workspace.writing, self.still():
                             conflicts = [] if request.force else patch.conflicts()
                             if not conflicts:
                                 patch.apply()

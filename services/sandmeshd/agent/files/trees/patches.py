@@ -157,18 +157,28 @@ def received(root: int, source: IO[bytes]) -> Generator[Patch]:
     Raises:
         OSError: EBADMSG for what is not a patch, and what else the system says.
     """
+    with staged(root, _read_changes(source), source) as patch:
+        yield patch
+
+
+@contextmanager
+def staged(root: int, changes: Sequence[EntryChange], source: IO[bytes]) -> Generator[Patch]:
+    """Make a patch of changes and of a tar that has at least what they add or change, as `received` does.
+
+    Raises:
+        OSError: EBADMSG where the tar lacks some of it, and what else the system says.
+    """
     name = f".sandmesh-{secrets.token_hex(8)}"
-    changes = _read_changes(source)
     with ExitStack() as stack:
         os.mkdir(name, 0o700, dir_fd=root)
         stack.callback(_remove, root, name)
         place = _opened(stack, root, name)
         os.mkdir("staged", 0o700, dir_fd=place)
         os.mkdir("displaced", 0o700, dir_fd=place)
-        staged = _opened(stack, place, "staged")
-        unpack(source, staged, any_links=True)
-        _check_staged(staged, changes)
-        yield Patch(root, changes, staged, _opened(stack, place, "displaced"))
+        tree = _opened(stack, place, "staged")
+        unpack(source, tree, any_links=True, exclude=_Only(changes))
+        _check_staged(tree, changes)
+        yield Patch(root, changes, tree, _opened(stack, place, "displaced"))
 
 
 def _opened(stack: ExitStack, fd: int, name: str) -> int:

@@ -1,0 +1,59 @@
+"""Marks of a sandbox: what a rewind brings back, what it leaves, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandmesh import BaseSandboxAsync, errors
+from sandmeshd.mesh import Mesh
+from tests.mesh.sandboxes.test_overlays import CHANGE, PREPARE, listing
+
+pytestmark = pytest.mark.needs("user namespaces")
+
+
+async def test_a_rewind_brings_back_files_and_kernels_as_often_as_asked(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        assert not (await box.run_shell_command(PREPARE)).is_error
+        await box.run_ipython_cell("tried = []")
+        other = await box.kernels.create()
+        await other.run("own = 1")
+        before = await listing(box)
+        mark = await box.mark()
+        assert {one.kernel_id for one in mark.kernels} == {"default", other.id}
+        for _ in range(2):
+            assert not (await box.run_shell_command(CHANGE)).is_error
+            await box.run_ipython_cell("tried.append(1)")
+            await other.run("own += 1")
+            assert await listing(box) != before
+            await box.rewind(mark)
+            assert await listing(box) == before
+            assert (await box.run_ipython_cell("tried")).text == "[]"
+            assert (await other.run("own")).text == "1"
+        assert not [name for name in (await box.run_shell_command("ls -A")).text.split() if "sandmesh-" in name]
+        later = await box.mark(kernels=False)
+        assert not later.kernels
+        await box.drop(mark)
+        for act in (box.rewind, box.drop):
+            with pytest.raises(errors.WrongState, match="no mark"):
+                await act(mark)
+        await box.fs.write("changed", "late")
+        await box.rewind(later.mark_id)
+        assert await listing(box) == before
+
+
+async def test_what_cannot_be_held_is_named_or_refused_and_marks_are_bounded(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.processes.start("sleep 1000")
+        await box.run_ipython_cell("import threading; e = threading.Event(); threading.Thread(target=e.wait).start()")
+        with pytest.raises(errors.WrongState, match="thread"):
+            await box.mark(kernels=True)
+        mark = await box.mark()
+        assert not mark.kernels
+        assert [name for name in mark.not_copied if "sleep 1000" in name]
+        assert [name for name in mark.not_copied if name.startswith("kernel default:") and "thread" in name]
+        await box.run_ipython_cell("e.set()")
+        more = [await box.mark(kernels=False) for _ in range(31)]
+        with pytest.raises(OSError, match="at most 32 marks"):
+            await box.mark(kernels=False)
+        await box.drop(more[0])
+        await box.mark(kernels=False)
