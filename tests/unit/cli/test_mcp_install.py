@@ -162,6 +162,7 @@ def test_options_that_the_adapter_does_not_have_and_unknown_clients_are_refused(
     refused = run(tmp_path, "install", "gemini", "-y", "--file", str(file))
     assert (refused.returncode != 0, file.read_text()) == (True, '{"a": 1, // mine\n}')
     assert "is left as it is: it is not JSON" in refused.stderr
+    assert "correct it there, or name another file by --file" in refused.stderr
     assert list(tmp_path.iterdir()) == [file]
 
 

@@ -87,7 +87,8 @@ def _change(client: McpHost, options: ChangeOptions, output: Format, edit: Calla
     try:
         after = edit(before)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{path} is left as it is: {error.message}", {"file": str(path)}) from None
+        message = f"{path} is left as it is: {error.message}; correct it there, or name another file by --file"
+        raise InvalidArgument(message, {"file": str(path)}) from None
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), lineterm=""))
     changed = after != before and not options.dry_run
     if output is Format.TEXT:
