@@ -140,3 +140,5 @@ async def test_a_password_that_a_person_typed_is_in_no_snapshot(box: BrowserSand
     shown = await box.browser_evaluate("() => [password.type, password.value]")
     assert json.loads(shown.text) == ["text", "correct horse battery"]
     assert "battery" not in (await box.browser_snapshot()).text
+    await box.browser_evaluate("() => { password.value += ' staple'; }")
+    assert "staple" not in (await box.browser_snapshot()).text

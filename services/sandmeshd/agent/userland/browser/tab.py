@@ -21,7 +21,13 @@ _SETTLE_SECONDS: Final = 3.0
 _QUIET_SECONDS: Final = 0.05
 _RESPONSE_SECONDS: Final = 2.0
 SNAPSHOT_SECONDS: Final = 5.0
-_VALUES: Final = "elements => elements.map(each => each.value.slice(0, 1000))"
+_PASSWORDS: Final = """elements => {
+  const key = Symbol.for("sandmesh.passwords");
+  if (!window[key]) Object.defineProperty(window, key, { value: new WeakSet() });
+  for (const each of elements) if (each.type === "password") window[key].add(each);
+  return elements.filter(each => window[key].has(each)).map(each => each.value.slice(0, 1000));
+}"""
+"""What fields have that are, or were when this last ran, for passwords."""
 _AWAITED: Final = frozenset({"document", "stylesheet", "script", "xhr", "fetch"})
 HANGS: Final = (
     "The page does not answer: a script of it may run without end. "
@@ -184,10 +190,10 @@ class Tab:
         return mask(tree, self.shown.passwords)
 
     async def note_passwords(self) -> None:
-        """Note what password fields have now: it stays hidden when the page makes them fields of another type."""
+        """Note what fields have that are, or were, for passwords: it stays hidden when a page changes their type."""
         for frame in self.page.frames:
             with suppress(Error):
-                values: list[str] = await frame.locator("input[type=password]").evaluate_all(_VALUES)
+                values: list[str] = await frame.locator("input").evaluate_all(_PASSWORDS)
                 for value in values:
                     self.shown.note_password(value)
 
