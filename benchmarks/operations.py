@@ -126,10 +126,11 @@ async def _cells(box: BaseSandboxAsync, number: int) -> None:
 async def _settled(mesh: RunningMesh) -> None:
     """Wait until the work that follows a release has been done, on a busy machine as well."""
     folder = MeshSettings(mesh_id=mesh.mesh_id).paths.node_state / "sandboxes"
-    seen, since, end = set(folder.iterdir()), time.monotonic(), time.monotonic() + MOST_SETTLE_SECONDS
+    seen, since, end = set[str](), time.monotonic(), time.monotonic() + MOST_SETTLE_SECONDS
     while time.monotonic() < min(since + SETTLE_SECONDS, end):
         await asyncio.sleep(SETTLE_SECONDS / 10)
-        if (now := set(folder.iterdir())) != seen:
+        now = {entry.name for entry in folder.iterdir()}
+        if now != seen or any(name.startswith(".gone-") and not name.startswith(".gone-spare") for name in now):
             seen, since = now, time.monotonic()
 
 
