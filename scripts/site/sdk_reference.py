@@ -39,6 +39,7 @@ PAGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
             "KernelAsync",
             "KernelInfo",
             "KernelMark",
+            "SandboxMark",
             "Forks",
         ),
     ),

@@ -54,7 +54,7 @@ async def check_r(kernel: KernelAsync) -> None:
 
 async def check_java(kernel: KernelAsync) -> None:
     """Variables stay, errors have names, and an interrupt or a timeout leaves the kernel as it was."""
-    assert (await kernel.run("int x = 41; x + 1")).text == "42"
+    assert (await kernel.run("long x = 41; x + 1")).text == "42"
     written = await kernel.run('System.out.println("out"); System.err.println("err");')
     assert (written.stdout, written.stderr) == ("out\n", "err\n")
     for code, message in (
