@@ -35,8 +35,6 @@ SHELL = "run_shell_command"
 
 Block = dict[str, Any]
 
-# What may be that long, and in which part of a block.
-
 
 async def run_call(mux: CallMux, order: Order, collector: Collector | None = None) -> ToolResult:
     """Run a call and give its result.

@@ -66,6 +66,9 @@ def test_files_and_kernels_return_to_a_mark_of_all_by_command(sandmesh: Commands
     assert made["kernels"] == ["default"]
     box.run_ipython_cell("y = 2")
     box.fs.write("marked.txt", "second")
+    assert "leave --kernel out" in sandmesh.run("mark", "--all", "--kernel", "x", box.sandbox_id, ok=False).err
+    refused = sandmesh.run("rewind", "--kernel", "x", box.sandbox_id, made["mark_id"], ok=False)
+    assert "leave --kernel out" in refused.err
     assert sandmesh.run("rewind", box.sandbox_id, made["mark_id"]).out == ""
     assert (box.run_ipython_cell("y").text, box.fs.read("marked.txt")) == ("1", "first")
     assert sandmesh.run("mark", "--drop", made["mark_id"], box.sandbox_id).out.strip() == made["mark_id"]

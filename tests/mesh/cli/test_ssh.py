@@ -88,7 +88,7 @@ def test_a_command_has_input_output_and_exit_code_and_no_key_of_the_user(world: 
 
 
 def test_a_command_whose_output_is_no_longer_read_ends(world: SshWorld) -> None:
-    # The first has no terminal, and ends by the pipe that nobody reads; what reads to its end is as before.
+    # Without a terminal the first command ends by its closed pipe; a command whose output is read to its end does not.
     ssh = f"ssh -F {world.folder}/config -o BatchMode=yes {world.host}"
     script = f"{ssh} 'yes' | head -1; echo ${{PIPESTATUS[0]}}; {ssh} 'seq 200000 >&2; seq 300000' 2>/dev/null | tail -1"
     done = subprocess.run(

@@ -39,6 +39,12 @@ async def test_a_rewind_brings_back_files_and_kernels_as_often_as_asked(mesh: Me
         await box.fs.write("changed", "late")
         await box.rewind(later.mark_id)
         assert await listing(box) == before
+        held = await box.mark()
+        await other.delete()
+        await box.fs.write("changed", "late")
+        with pytest.raises(errors.WrongState):
+            await box.rewind(held)
+        assert await box.fs.read("changed") == "late"
 
 
 async def test_what_cannot_be_held_is_named_or_refused_and_marks_are_bounded(mesh: Mesh) -> None:

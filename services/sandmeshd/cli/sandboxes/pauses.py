@@ -28,6 +28,7 @@ commands = typer.Typer(rich_markup_mode=None)
 SandboxIds = Annotated[
     list[str], typer.Argument(help="The sandboxes.", metavar="SANDBOX...", autocompletion=complete_sandboxes)
 ]
+DEFAULT_KERNEL = "default"
 KernelId = Annotated[str, typer.Option("--kernel", help="The Python kernel.", metavar="ID")]
 MarkId = Annotated[
     str, typer.Argument(help="A mark, as `sandmesh mark` prints it.", metavar="MARK", show_default=False)
@@ -74,7 +75,7 @@ def resume(sandbox_ids: SandboxIds, connection: ConnectionOptions, output: Outpu
 def mark(
     sandbox_id: SandboxId,
     connection: ConnectionOptions,
-    kernel: KernelId = "default",
+    kernel: KernelId = DEFAULT_KERNEL,
     everything: Annotated[
         bool, typer.Option("--all", help="Hold the workspace's files and all Python kernels, not one kernel.")
     ] = False,
@@ -87,6 +88,8 @@ def mark(
 
     It waits until the kernel's cells have ended. Files are not part of it, unless --all is given.
     """
+    if everything or (drop is not None and _has_files(drop)):
+        _refuse_kernel(kernel)
     held, kernels = run_command(_mark(connection, sandbox_id, None if everything else kernel, drop))
     if output is Format.JSON:
         print_json({"mark_id": held.mark_id, **kernels, "not_copied": list(held.not_copied)})
@@ -102,13 +105,15 @@ def rewind(
     sandbox_id: SandboxId,
     mark_id: MarkId,
     connection: ConnectionOptions,
-    kernel: KernelId = "default",
+    kernel: KernelId = DEFAULT_KERNEL,
     output: Output = Format.TEXT,
 ) -> None:
     """Return a Python kernel to a mark, or the files and kernels to one that was made with --all.
 
     A running cell ends, and later variables are gone. The files stay as they are where the mark holds none.
     """
+    if _has_files(mark_id):
+        _refuse_kernel(kernel)
     run_command(_rewind(connection, sandbox_id, kernel, mark_id))
     if output is Format.JSON:
         print_json({"mark_id": mark_id, **({} if _has_files(mark_id) else {"kernel_id": kernel})})
@@ -144,6 +149,11 @@ def _has_files(mark_id: str) -> bool:
     return mark_id.startswith("state-")
 
 
+def _refuse_kernel(kernel_id: str) -> None:
+    if kernel_id != DEFAULT_KERNEL:
+        raise typer.BadParameter("a mark of all has every Python kernel: leave --kernel out")
+
+
 async def _mark(
     connection: ConnectionOptions, sandbox_id: str, kernel_id: str | None, drop: str | None
 ) -> tuple[KernelMark | SandboxMark, dict[str, Any]]:
@@ -158,7 +168,7 @@ async def _mark(
         if drop is None and kernel_id is None:
             made = await box.mark()
             return made, {"kernels": [one.kernel_id for one in made.kernels]}
-        kernel = await box.kernels.get(kernel_id or "default")
+        kernel = await box.kernels.get(kernel_id or DEFAULT_KERNEL)
         if drop is None:
             return await kernel.mark(), {"kernel_id": kernel.id}
         dropped = KernelMark(drop, kernel.id)

@@ -86,15 +86,15 @@ class SandboxSshServer(asyncssh.SSHServer):
         channel = SessionChannel(
             self._connection,
             loop,
-            True,
-            False,
-            False,
-            0,
-            0,
-            None,
-            "strict",
-            _WINDOW,
-            _PACKET,
+            allow_pty=True,
+            line_editor=False,
+            line_echo=False,
+            line_history=0,
+            max_line_length=0,
+            encoding=None,
+            errors="strict",
+            window=_WINDOW,
+            max_pktsize=_PACKET,
         )
 
         async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -103,7 +103,7 @@ class SandboxSshServer(asyncssh.SSHServer):
         def sftp(chan: Any) -> SandboxSftp:
             return SandboxSftp(chan, self._box)
 
-        return channel, asyncssh.SSHServerProcess(run, sftp, 3, False)
+        return channel, asyncssh.SSHServerProcess(run, sftp, sftp_version=3, allow_scp=False)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
         """Carry a connection of the client to a port inside the sandbox (ssh -L, -W, -D)."""
@@ -166,7 +166,7 @@ async def _run_session(box: SandboxAsync, session: asyncssh.SSHServerProcess[byt
             try:
                 async for event in process:
                     if isinstance(event, Output) and channel.output_closed and event.stream != "stderr":
-                        # As a pipe does that nobody reads; the process may have ended.
+                        # As writing to a closed pipe does; the process may have ended by now.
                         with suppress(SandmeshError):
                             await process.send_signal(signal.SIGPIPE)
                     elif isinstance(event, Output):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class HeldStates:
     def __init__(self, workspace: Workspace, still: Callable[[], AbstractContextManager[int]]) -> None:
         self._workspace = workspace
         self._still = still
+        self._lock = threading.Lock()
         self._states: dict[str, _State] = {}
         self._made = 0
 
@@ -48,8 +50,10 @@ class HeldStates:
         Raises:
             OSError: EDQUOT for more states or entries than may be held, and what else the system says.
         """
-        with self._still() as fd:
-            if len(self._states) >= MOST_STATES or len(request.note) > LONGEST_NOTE:
+        if len(request.note) > LONGEST_NOTE:
+            raise OSError(errno.E2BIG, f"a note has at most {LONGEST_NOTE:,} characters")
+        with self._lock, self._still() as fd:
+            if len(self._states) >= MOST_STATES:
                 raise OSError(errno.EDQUOT, f"at most {MOST_STATES} marks are held: drop one that is not needed")
             entries = scan(fd)
             held = sum(len(state.entries) for state in self._states.values())
@@ -71,7 +75,8 @@ class HeldStates:
 
     def listed(self, _: ListStates) -> dict[str, Any]:
         """Return what is held."""
-        return {"states": [state.facts(state_id) for state_id, state in list(self._states.items())]}
+        with self._lock:
+            return {"states": [state.facts(state_id) for state_id, state in self._states.items()]}
 
     def return_to(self, request: ReturnToState) -> dict[str, Any]:
         """Make the workspace what it was; return how many entries were another.
@@ -79,7 +84,7 @@ class HeldStates:
         Raises:
             OSError: ENODATA for a state that is not held, and what else the system says; then nothing is changed.
         """
-        with self._workspace.writing, self._still() as fd:
+        with self._lock, self._workspace.writing, self._still() as fd:
             state = self._state(request.state_id)
             changes = differences(scan(fd, state.entries), state.entries)
             if changes:
@@ -94,7 +99,7 @@ class HeldStates:
         Raises:
             OSError: ENODATA for one that is not held.
         """
-        with self._still():
+        with self._lock:
             self._state(request.state_id).archive.close()
             del self._states[request.state_id]
         return {}
