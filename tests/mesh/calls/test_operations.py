@@ -8,7 +8,6 @@ import sys
 import pytest
 from benchmarks import operations
 
-
 # On a busy machine a count has what timers did meanwhile: a step that a create or a cell takes is in each count.
 MOST_COUNTS = 3
 
@@ -18,6 +17,7 @@ async def test_a_create_and_a_cell_take_no_more_operations_than_recorded() -> No
     recorded = operations.recorded()
     if not recorded:
         pytest.skip(f"nothing is recorded for Python {sys.version}: python -m benchmarks.operations --write")
+    grown: list[str] = []
     for _ in range(MOST_COUNTS):
         async with asyncio.timeout(120):
             counted = await operations.count()
