@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from sandmesh import BaseSandboxAsync
 from sandmesh.errors import InvalidArgument
 from sandmeshd.contracts.console import COOKIE
 from sandmeshd.facades.console.app import Console, open_console
+from sandmeshd.facades.console.sessions import MOST
 from tests.mesh.conftest import run_mesh
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -98,6 +100,27 @@ async def test_a_link_is_used_once(caller: Caller) -> None:
         for status in (200, 401):
             async with http.post(f"{caller.origin}/console/api/session", json={"code": code}) as response:
                 assert response.status == status
+
+
+async def test_who_may_only_look_makes_no_links_and_ends_no_session_of_others(caller: Caller) -> None:
+    async with _guest(caller) as guest:
+        assert await guest.status("GET", "session") == 200
+        assert await guest.status("POST", "link") == 403
+    for _ in range(MOST + 1):
+        async with _guest(caller) as guest:
+            assert await guest.status("GET", "session") == 200
+    assert await caller.status("GET", "session") == 200
+
+
+@asynccontextmanager
+async def _guest(caller: Caller) -> AsyncGenerator[Caller]:
+    """Begin a session by a link that the caller shares."""
+    async with caller.http.post(f"{caller.origin}/console/api/link", headers=caller.headers) as response:
+        code = urlsplit((await response.json())["url"]).fragment.partition("=")[2]
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
+        guest = replace(caller, http=http)
+        assert await guest.status("POST", "session", json={"code": code}) == 200
+        yield guest
 
 
 async def test_another_name_of_this_address_is_refused(caller: Caller) -> None:

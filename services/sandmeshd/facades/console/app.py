@@ -120,6 +120,8 @@ class Console:
 
     async def _share(self, _: web.Request, session: Session) -> web.Response:
         """Return a link that shows what this session does, and nothing more."""
+        if session.only_shows:
+            raise RequestError(403, "a session that a shared link began makes no more links: ask who shared it")
         return web.json_response({"url": self.link(session.token, read_only=True)})
 
     async def _end(self, request: web.Request, _: Session) -> web.Response:

@@ -67,6 +67,7 @@ def session_row(session: Session) -> dict[str, Any]:
         "project": principal.project,
         "sandbox": principal.sandbox_id,
         "read_only": session.read_only,
+        "shares": not session.only_shows,
         "address": session.address,
         "seconds_left": round(session.seconds_left),
     }

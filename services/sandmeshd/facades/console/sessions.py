@@ -18,7 +18,7 @@ from sandmesh.mesh import MeshAsync, PrincipalInfo
 LINK_SECONDS: Final = 300
 SESSION_SECONDS: Final = 12 * 3600
 MOST: Final = 256
-"""How many links and sessions there are at a time; the oldest make room."""
+"""How many links, sessions and sessions only to look there are at a time; the oldest of a kind make room."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ConsoleSessions:
     def __init__(self, address: str) -> None:
         self.address = address
         self._links: OrderedDict[str, tuple[str | None, bool, float]] = OrderedDict()
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: dict[str, Session] = {}
 
     def make_link(self, token: str | None, *, read_only: bool = False) -> str:
         """Return a code that begins one session with a token, or only to look by it, within five minutes."""
@@ -104,8 +104,10 @@ class ConsoleSessions:
             only_shows=read_only,
         )
         self._sessions[_hash(key)] = session
-        while len(self._sessions) > MOST:
-            await self._sessions.popitem(last=False)[1].close()
+        # Those that links only to look began make no room for themselves among the others.
+        alike = [name for name, one in self._sessions.items() if one.only_shows == read_only]
+        for name in alike[:-MOST]:
+            await self._sessions.pop(name).close()
         return key, session
 
     async def find(self, key: str) -> Session | None:

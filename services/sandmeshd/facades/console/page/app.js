@@ -30,7 +30,7 @@ function Header({ session, view, problem, leave }) {
       aria-current=${view === path ? "page" : null}>${name}</a>`)}</nav>
     <span class="who" title=${`Your token's scope is ${session.scope}; the mesh is ${session.address}`}>${who}
       ${session.read_only ? html`<span class="badge">read-only</span>` : null}</span>
-    <${Share} /><button class="quiet" onClick=${leave}>Sign out</button></header>
+    ${session.shares ? html`<${Share} />` : null}<button class="quiet" onClick=${leave}>Sign out</button></header>
     ${problem ? html`<p class="problem" role="status">${problem}</p>` : null}`;
 }
 
