@@ -81,6 +81,8 @@ class DirectoryReceiver:
             await asyncio.shield(unpacked)
         except BaseException:
             await asyncio.wait([unpacked])
+            # What the thread ended with follows from what is raised here.
+            unpacked.exception()
             raise
         await asyncio.shield(unpacked)
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from sandmesh import BaseSandboxAsync, errors
@@ -63,3 +68,30 @@ async def test_what_cannot_be_held_is_named_or_refused_and_marks_are_bounded(mes
             await box.mark(kernels=False)
         await box.drop(more[0])
         await box.mark(kernels=False)
+
+
+async def test_what_its_owner_may_not_read_is_marked_and_copied_and_named_where_it_is_refused(
+    mesh: Mesh, tmp_path: Path
+) -> None:
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    shut = "mkdir -p tree/shut && echo x > tree/shut/file && echo y > tree/file && chmod 0 tree/shut tree/file"
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.run_shell_command(shut)
+        mark = await box.mark()
+        await box.run_shell_command("chmod 700 tree/shut; echo z > tree/shut/file; rm -f tree/file")
+        await box.rewind(mark)
+        found = await box.run_shell_command(
+            "stat -c '%a %n' tree/*; chmod 700 tree/shut; cat tree/shut/file; chmod 0 tree/shut"
+        )
+        assert found.text == "0 tree/file\n0 tree/shut\nx\n"
+        async with box.overlay() as branch:
+            await branch.run_shell_command("echo new > tree/new")
+            assert [one.path for one in await branch.commit()] == ["tree/new"]
+        for named, left in (("file", []), ("shut", ["file"])):
+            with pytest.raises(PermissionError, match=f"tree: {named} in it may not be read"):
+                await box.fs.download_dir("tree", tmp_path / "got", exclude=left)
+        await box.fs.download_dir("tree", tmp_path / "got", exclude=["file", "shut"])
+    gc.collect()
+    assert not unhandled
+    assert [path.name for path in (tmp_path / "got").iterdir()] == ["new"]

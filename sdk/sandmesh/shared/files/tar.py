@@ -19,6 +19,7 @@ from sandmesh.shared.files.atomic_file import OPENED, OPENED_DIRECTORY
 from sandmesh.shared.files.tar_headers import BLOCK, PIECE, ForwardStream, Member, header
 
 DEEPEST: Final = 200
+LONGEST_SHOWN: Final = 200
 _READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | OPENED
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPENED
 
@@ -86,8 +87,10 @@ class _Packer:
         try:
             file = os.open(name, _READ, dir_fd=fd)
         except PermissionError:
+            if not self._any_modes:
+                raise _unreadable(path) from None
             found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            with self._readable(fd, name, found, 0o400):
+            with readable(fd, name, found, 0o400):
                 file = os.open(name, _READ, dir_fd=fd)
         try:
             found = os.fstat(file)
@@ -108,11 +111,19 @@ class _Packer:
             if levels <= 0:
                 raise OSError(errno.ENAMETOOLONG, f"the tree is deeper than {DEEPEST} levels", path)
             with self._readable(fd, name, found, 0o500):
-                inner = os.open(name, OPENED_DIRECTORY, dir_fd=fd)
+                try:
+                    inner = os.open(name, OPENED_DIRECTORY, dir_fd=fd)
+                except PermissionError:
+                    raise _unreadable(path) from None
                 try:
                     yield from self.members(inner, path + "/", levels - 1)
                 finally:
                     os.close(inner)
+
+
+def _unreadable(path: str) -> OSError:
+    shown = path.encode(errors="backslashreplace").decode()[:LONGEST_SHOWN]
+    return OSError(errno.EACCES, f"{shown} in it may not be read: leave it out, or change its mode")
 
 
 @contextmanager

@@ -111,10 +111,10 @@ class _Scanner:
             raise OSError(errno.ENAMETOOLONG, f"the tree is deeper than {DEEPEST} levels", path)
         with readable(fd, name, os.stat(name, dir_fd=fd, follow_symlinks=False), 0o500):
             inner = os.open(name, OPENED_DIRECTORY, dir_fd=fd)
-        try:
-            yield from self.entries(inner, path + "/", levels - 1)
-        finally:
-            os.close(inner)
+            try:
+                yield from self.entries(inner, path + "/", levels - 1)
+            finally:
+                os.close(inner)
 
     def entry(self, fd: int, name: str, path: str) -> EntryState | None:
         """Return an entry; None where there is none that is part of a state."""
