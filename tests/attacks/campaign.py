@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.attacks import doors, egress, notebooks, pages, tenants, urls
+from tests.attacks import consoles, doors, egress, notebooks, pages, tenants, trees, urls
 from tests.attacks.tally import Tally
 from tests.attacks.target import Target, open_target
 
@@ -16,9 +16,11 @@ FIELDS: Final[Mapping[str, Callable[[Target, Tally], Awaitable[None]]]] = {
     "E2B's routes with values of other types than published": doors.send_wrong_types,
     "every route of every door about another's sandbox": doors.name_anothers,
     "Jupyter's kernels of another, by routes and by messages": notebooks.reach,
+    "the console's routes by sessions of others, of readers, forged, or of other pages": consoles.enter,
     "every RPC about another's sandbox, session, snapshot and token": tenants.call_for_anothers,
     "every RPC with a token that has ended or never was": tenants.show_ended_tokens,
     "remains of another tenant in a pool's and a spare sandbox": tenants.look_for_remains,
+    "trees that user code changes under marks, overlays, forks and transfers": trees.race,
     "lines forged in the audit": tenants.forge_lines,
     "a hostile page: DevTools, screens, files, other schemes": pages.load,
 }
