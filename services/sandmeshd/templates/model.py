@@ -32,6 +32,9 @@ class PythonEnvironment(BaseModel):
     programs: tuple[str, ...] = ()
     """Packages of programs beside Python, such as Node.js, likewise; of images only `base-node` has them."""
 
+    fonts: tuple[str, ...] = ()
+    """Packages of fonts, likewise; images have them on top of `base`, whose size they would exceed."""
+
     complete: bool = False
     """Whether `requirements` has all that is installed: packages' own dependencies are not looked up."""
 
@@ -44,7 +47,7 @@ class PythonEnvironment(BaseModel):
     @property
     def packages(self) -> tuple[str, ...]:
         """All packages, those of programs last."""
-        return (*self.requirements, *self.programs)
+        return (*self.requirements, *self.fonts, *self.programs)
 
 
 class TemplateLimits(BaseModel):

@@ -86,3 +86,25 @@ async def test_a_font_that_is_missing_is_said_once(mesh: Mesh) -> None:
         shown = await box.run_ipython_cell(code)
     assert shown.text.count("'Nope' not found") == 1, shown.text
     assert shown.images
+
+
+TITLES = {
+    "emoji": "🚀 launch 😀👍🏽🇩🇪👨\u200d👩\u200d👧 ✅ ❌ ⚠️ 📈",
+    "mathematics": "\N{MATHEMATICAL SCRIPT CAPITAL X} ∈ \N{DOUBLE-STRUCK CAPITAL R} \N{MATHEMATICAL BOLD FRAKTUR CAPITAL B} ∮",
+    "signs": "✓ ✗ → ★ ☃ ♥ ⚡ ☎",
+    "Chinese, Japanese, Korean": "销售额 銷售額 売上 매출",
+    "scripts": "हिन्दी தமிழ் বাংলা తెలుగు ไทย العربية עברית ქართული Հայ አማርኛ ខ្មែរ සිංහල",
+}
+
+
+async def test_titles_in_all_scripts_and_with_emoji_have_their_glyphs(box: BaseSandboxAsync) -> None:
+    for name, title in TITLES.items():
+        result = await box.run_ipython_cell(f"import matplotlib.pyplot as plt\nplt.title({title!r})\nplt.show()")
+        assert (len(result.images), result.stderr) == (1, ""), (name, result.stderr)
+    script = (
+        "import matplotlib.pyplot as plt\n"
+        "plt.rcParams['font.family'] = ['sans-serif', 'Noto Sans CJK SC', 'Noto Emoji', 'STIXGeneral']\n"
+        "plt.title('🚀 销售额 \N{MATHEMATICAL SCRIPT CAPITAL X}'); plt.savefig('out.png')\n"
+    )
+    result = await box.run_shell_command(f"cat > plot.py <<'END'\n{script}END\npython plot.py && ls out.png")
+    assert (result.stdout, result.stderr) == ("out.png\n", ""), result.text

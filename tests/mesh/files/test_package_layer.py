@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from sandmesh import BaseSandboxAsync
@@ -77,3 +79,15 @@ async def test_what_is_installed_for_the_user_is_installed_like_everything(mesh:
         assert ("--user is left out" in done.text) == ("--user" in install)
         shown = await box.run_ipython_cell("import smallpack; smallpack.__file__")
         assert f"{HOME}/.venv/lib/" in shown.text
+
+
+async def test_a_kernel_that_is_created_after_an_install_finds_the_package(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.run_ipython_cell(WHEEL.replace("300 << 20", "1"))
+        await box.run_shell_command("pip install --no-index /tmp/smallpack*.whl")
+        for _ in range(2):
+            kernel = await box.kernels.create()
+            shown = await kernel.run("import sys, smallpack\nsmallpack.__file__, [p for p in sys.path if '.venv' in p]")
+            file, paths = ast.literal_eval(shown.text)
+            assert file == f"{paths[0]}/smallpack/__init__.py"
+            assert len(paths) == 1

@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ def _display_figure(figure: Any) -> None:
 
 
 def _find_more_fonts(fonts: Any) -> None:
-    """Draw what the chosen fonts lack, such as Chinese, Japanese and Korean, with fonts of the machine that have it."""
+    """Draw what the chosen fonts lack, such as Chinese or emoji, with fonts of the environment or the machine."""
     manager = fonts.FontManager
     find = manager._find_fonts_by_props  # noqa: SLF001 - it has no list of last resorts
     more: list[Any] = []
@@ -69,6 +70,7 @@ def _find_more_fonts(fonts: Any) -> None:
     def find_all(self: Any, *args: Any, **kwargs: Any) -> list[Any]:
         found = find(self, *args, **kwargs)
         if not more:
+            _add_fonts(self)
             known = {font.name: font for font in reversed(self.ttflist)}
             names = [name for name in _MORE_FONTS if name in known and os.path.exists(known[name].fname)]  # noqa: PTH110
             more.extend([*(find(self, fonts.FontProperties(family=[name]))[0] for name in names), None])
@@ -76,6 +78,17 @@ def _find_more_fonts(fonts: Any) -> None:
 
     manager._find_fonts_by_props = find_all  # noqa: SLF001
     _say_once(fonts._log)  # noqa: SLF001 - the logger's name is not part of its interface either
+
+
+def _add_fonts(manager: Any) -> None:
+    """Add the environment's fonts where matplotlib's list of fonts was made by a version that a user installed."""
+    known = {str(font.fname) for font in manager.ttflist}
+    for package in _FONT_PACKAGES:
+        found = find_spec(package)
+        for folder in (found.submodule_search_locations or ()) if found else ():
+            for name in sorted(os.listdir(folder)):  # noqa: PTH208 - pathlib takes as long to import as all of this
+                if name.endswith((".ttf", ".ttc")) and f"{folder}/{name}" not in known:
+                    manager.addfont(f"{folder}/{name}")
 
 
 def _say_once(logger: Any) -> None:
@@ -145,15 +158,26 @@ def _run_uvloop(module: Any) -> None:
 
 
 _MOST_SAID: Final = 1000
+_FONT_PACKAGES: Final = ("manimgx_fonts", "noto_cjk_sans_otc")
+"""The environment's packages of fonts. They are nothing but fonts, and are not imported."""
+_SCRIPTS: Final = (
+    *("Arabic", "Armenian", "Bengali", "Devanagari", "Ethiopic", "Georgian", "Gujarati", "Gurmukhi", "Hebrew"),
+    *("Kannada", "Khmer", "Lao", "Malayalam", "Myanmar", "Oriya", "Sinhala", "Tamil", "Telugu", "Thai"),
+)
 _MORE_FONTS: Final = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
     "WenQuanYi Micro Hei",
     "WenQuanYi Zen Hei",
     "Droid Sans Fallback",
+    *(f"Noto Sans {script}" for script in _SCRIPTS),
+    # matplotlib brings it, with all mathematical letters.
+    "STIXGeneral",
+    "Noto Sans Symbols",
+    "Noto Emoji",
     "Symbola",
 )
-"""Fonts of Debian's packages that have what matplotlib's own lacks; coloured emoji are none that it can draw."""
+"""Fonts that have what matplotlib's own lacks; coloured emoji are none that it can draw."""
 
 ADAPTATIONS: Final[dict[str, Callable[[ModuleType], None]]] = {
     "matplotlib.backend_bases": _show_figures,

@@ -257,6 +257,9 @@ class KernelShell(InteractiveShell):
     def init_completer(self) -> None:
         """Put it off."""
 
+    def init_virtualenv(self) -> None:
+        """Leave sys.path as it is: `InstalledPackages` adds the user's own packages, once there may be some."""
+
     @property
     def configurables(self) -> list[Any]:
         """What %config knows: what completes names is there for who looks from outside."""
