@@ -30,6 +30,8 @@ from sandmeshd.agent.userland.python.memory import image as memory_image
 _SAVE = b"save "
 """The agent's message with the descriptor of a file for the memory; the most bytes of that follow."""
 
+_STATE_BYTES = 2496
+"""The state of NumPy's generator."""
 _ANSWER_SECONDS = 0.0002
 """How long a fork sleeps between two looks at whether its parent has exited."""
 _CREATION_FLAGS = os.O_CREAT | os.O_EXCL | os.O_TRUNC | getattr(os, "O_TMPFILE", 0)
@@ -45,9 +47,11 @@ class Fork:
         self._parent_exited = parent_exited
 
     def detach(self, kept: Iterable[int]) -> None:
-        """Replace the descriptors that are not `kept`, and wait until the process that forked this one has exited."""
+        """Become a process apart but for the descriptors `kept`; wait until the one that forked this one has exited."""
         os.setsid()
         _replace_descriptors({0, 1, 2, self._parent_exited, *kept})
+        # While others are forked, rather than when all are.
+        reseed()
         os.read(self._parent_exited, 1)
         os.close(self._parent_exited)
         while os.getppid() == self._parent:
@@ -63,13 +67,14 @@ class RestoredFork:
         self._message = message
 
     def detach(self, kept: Iterable[int]) -> None:
-        """Take on what is this process's own: its thread's id, and the environment of its sandbox."""
+        """Take on what is this process's own: its thread's id, the environment of its sandbox, random numbers."""
         del kept
         syscall_table.unmap(*self._message["table"])
         thread, place = self._message["thread"]
         if place >= 0:
             ctypes.c_int.from_address(thread + place).value = os.getpid()
         os.environ.update(self._message["environment"])
+        reseed()
 
 
 def serve(control_fd: int, own: set[int], loop: Any) -> Fork | RestoredFork | None:
@@ -189,15 +194,26 @@ def _send(control: socket.socket, message: dict[str, Any]) -> None:
 
 def reseed() -> None:
     """Reseed the random numbers of modules in this process: others were forked from the same one."""
-    generator = sys.modules.get("random")
-    if generator is not None:
-        generator.seed()
-    for name in ("numpy.random", "torch"):
+    for name, draw in (("random", _seed), ("numpy.random", _draw_state), ("torch", _seed)):
         module: Any = sys.modules.get(name)
         if module is not None:
             # A module that is half imported, or that user code replaced, may lack it.
             with suppress(Exception):
-                module.seed()
+                draw(module)
+
+
+def _seed(module: Any) -> None:
+    module.seed()
+
+
+def _draw_state(module: Any) -> None:
+    """Draw NumPy's whole state: its own seed collects entropy by code that touches 100 pages, which a fork copies."""
+    try:
+        words = sys.modules["numpy"].frombuffer(os.urandom(_STATE_BYTES), "uint32")
+        module.set_state(("MT19937", words, _STATE_BYTES // words.itemsize))
+    except Exception:
+        # User code chose another generator.
+        module.seed()
 
 
 def _replace_descriptors(kept: set[int]) -> None:

@@ -146,7 +146,6 @@ class ForkedKernel:
             streams.move(pipes)
             self._loop.abandon()
             fork.detach({channel.fd, *streams.descriptors})
-            forks.reseed()
             channel.report_fork()
 
     def _forget(self, channel: output.KernelSocket) -> None:
