@@ -2,7 +2,8 @@
 
 `python -m benchmarks.sandbox_forks [COUNT ...]` (1 8 20 100) prints for each count when the forks were there and when
 all had answered, how long each took after that (median), and what each kernel added, in turns with a program of Python
-alone. Results and independence are checked. Then what it replaces: a new sandbox that is warmed up.
+alone. Then marks of a sandbox (files and kernel) and rewinds to them, each with the first answer after it, and what all
+of it replaces: a new sandbox that is warmed up. Results and independence are checked.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Final
 
 from benchmarks.figures import Figure, box_of
 from benchmarks.forks import ADDED, WARM_UP, bare
-from benchmarks.meshes import RunningMesh, running_mesh
+from benchmarks.meshes import RunningMesh, processes_below, proportional_bytes, running_mesh
 from benchmarks.report import arguments, machine, show
-from sandmesh import BaseSandboxAsync
+from sandmesh import BaseSandboxAsync, SandboxMark
 
 COUNTS: Final = (1, 8, 20, 100)
 ROUNDS: Final = 3
+REWINDS: Final = 10
+MARKS: Final = 5
 ANSWER: Final = "big[{index}] += {index}; int(big[{index}]), int(big[:200].sum())"
 
 
@@ -64,13 +67,63 @@ async def fork_once(box: BaseSandboxAsync, count: int) -> Round:
     return Round(forked, answered, statistics.median(answers), int(added))
 
 
+async def marks(mesh: RunningMesh, box: BaseSandboxAsync) -> list[Figure]:
+    """Measure marks, and rewinds to one of them after a change of file and array.
+
+    Raises:
+        RuntimeError: A rewind brought back something else.
+    """
+    await box.fs.write("state", "first")
+    before = proportional_bytes(processes_below(mesh.pid))
+    held = [(await _timed_mark(box), await _seconds_of_answer(box, "int(big[:200].sum())")) for _ in range(MARKS)]
+    added = (proportional_bytes(processes_below(mesh.pid)) - before) / MARKS
+    mark = held[0][0][1]
+    rewound: list[float] = []
+    answered: list[float] = []
+    for number in range(REWINDS):
+        await box.fs.write("state", f"changed {number}")
+        await box.run_ipython_cell(f"big[:100] = {number + 2}")
+        began = time.perf_counter()
+        await box.rewind(mark)
+        rewound.append(time.perf_counter() - began)
+        result = await box.run_ipython_cell("open('state').read(), int(big[:200].sum())")
+        answered.append(time.perf_counter() - began)
+        if result.text.strip() != "('first', 200)":
+            raise RuntimeError(f"a rewind brought back {result!r}")
+    for (_, one), _ in held:
+        await box.drop(one)
+    return [
+        Figure("a mark", _milliseconds([seconds for (seconds, _), _ in held])),
+        Figure("a mark, and the next answer", _milliseconds([mark + answer for (mark, _), answer in held])),
+        Figure("a mark added", f"{added / (1 << 20):.1f} MiB"),
+        Figure("a rewind", _milliseconds(rewound), "20 ms"),
+        Figure("a rewind, and the next answer", _milliseconds(answered)),
+    ]
+
+
+async def _timed_mark(box: BaseSandboxAsync) -> tuple[float, SandboxMark]:
+    began = time.perf_counter()
+    mark = await box.mark(kernels=True)
+    return time.perf_counter() - began, mark
+
+
+async def _seconds_of_answer(box: BaseSandboxAsync, code: str) -> float:
+    began = time.perf_counter()
+    await box.run_ipython_cell(code)
+    return time.perf_counter() - began
+
+
 async def measure(mesh: RunningMesh, counts: Sequence[int]) -> list[Figure]:
     """Measure everything on a mesh."""
     found: list[Figure] = []
-    async with box_of(mesh) as box:
+    cold: list[float] = []
+    for _ in range(ROUNDS):
         began = time.perf_counter()
+        async with box_of(mesh) as fresh:
+            await fresh.run_ipython_cell(WARM_UP)
+            cold.append(time.perf_counter() - began)
+    async with box_of(mesh) as box:
         await box.run_ipython_cell(WARM_UP)
-        warm = time.perf_counter() - began
         for count in counts:
             rounds: list[Round] = []
             alone: list[float] = []
@@ -89,7 +142,8 @@ async def measure(mesh: RunningMesh, counts: Sequence[int]) -> list[Figure]:
                     f"{statistics.median(one.added for one in rounds) / 1024:.1f} MiB",
                 ),
             ]
-    return [*found, Figure("the warm-up alone, in a sandbox that is there", _milliseconds([warm]))]
+        found += await marks(mesh, box)
+    return [*found, Figure("a new sandbox, warmed up", _milliseconds(cold))]
 
 
 def _milliseconds(seconds: Sequence[float]) -> str:
