@@ -113,6 +113,18 @@ COUNT_CONNECTIONS = """() => {
 }"""
 CONNECTIONS = "() => window.connections"
 
+SLOW_PICTURES = """() => {
+  window.Image = class {
+    set src(url) {
+      const image = document.createElement('img');
+      image.onload = () => setTimeout(() => this.onload(), 1500);
+      image.src = url;
+      [this.naturalWidth, this.naturalHeight] = [0, 0];
+    }
+  };
+}"""
+"""On a busy machine images take long; here nothing is drawn."""
+
 COMMANDS: Mapping[str, Callable[[Page, str], object]] = {
     "colours": see,
     "press": lambda page, text: page.get_by_role("button", name=text, exact=True).click(),
@@ -124,6 +136,7 @@ COMMANDS: Mapping[str, Callable[[Page, str], object]] = {
     "choose": lambda page, text: page.get_by_label("Tabs").select_option(index=int(text)),
     "tabs": lambda page, _: page.locator("#tabs option").all_inner_texts(),
     "dialog": answer_dialog,
+    "draft": lambda page, text: page.locator("#answer").fill(text),
     "alarmed": lambda page, text: page.locator("#problem", has_text=text).wait_for(timeout=60_000),
     "calm": lambda page, _: page.locator("#problem:empty").wait_for(state="attached", timeout=60_000),
     "says": lambda page, text: page.locator("#message", has_text=text).wait_for(timeout=60_000),
@@ -153,14 +166,18 @@ def report(text: str) -> None:
 
 
 def main(program: str, url: str, device: str) -> None:
-    """Open the page and obey; `device` has the options of the browser's context as JSON."""
+    """Open the page and obey; `device` has the options of the browser's context as JSON, and `slow_pictures`."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_context(**json.loads(device)).new_page()
+        options = json.loads(device)
+        slow = options.pop("slow_pictures", False)
+        page = browser.new_context(**options).new_page()
         page.on("requestfailed", lambda request: report(f"{request.url}: {request.failure}"))
         page.on("pageerror", lambda error: report(str(error)))
         page.on("console", lambda message: report(message.text))
         page.add_init_script(f"({COUNT_CONNECTIONS})()")
+        if slow:
+            page.add_init_script(f"({SLOW_PICTURES})()")
         page.goto(url)
         sys.stdout.write(json.dumps(page.title()) + "\n")
         sys.stdout.flush()

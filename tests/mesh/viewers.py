@@ -60,7 +60,7 @@ class Viewer:
 
 @asynccontextmanager
 async def viewing(url: str, **device: Any) -> AsyncGenerator[Viewer]:
-    """Open a page in a browser outside of the sandbox, with options of Playwright's context."""
+    """Open a page in a browser outside of the sandbox, with options of Playwright's context, or `slow_pictures`."""
     python = await asyncio.to_thread(environment_of, "playwright")
     command = (str(python), str(PROGRAM), CHROMIUM, url, json.dumps(device))
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final, cast
 
 from playwright.async_api import ConsoleMessage, Dialog, Error, FileChooser, Frame, Page, Request
@@ -28,6 +29,7 @@ _PASSWORDS: Final = """elements => {
   return elements.filter(each => window[key].has(each)).map(each => each.value.slice(0, 1000));
 }"""
 """What fields have that are, or were when this last ran, for passwords."""
+_NUMBERS: Final = count(1)
 _AWAITED: Final = frozenset({"document", "stylesheet", "script", "xhr", "fetch"})
 HANGS: Final = (
     "The page does not answer: a script of it may run without end. "
@@ -43,8 +45,8 @@ class Tab:
         self.console: deque[str] = deque(maxlen=_MOST_KEPT)
         self.requests: deque[Request] = deque(maxlen=_MOST_KEPT)
         self.dialog: Dialog | None = None
-        self.dialogs = 0
-        """How many there were."""
+        self.dialog_number = 0
+        """What tells the newest dialog from all others, of other tabs too."""
         self.chooser: FileChooser | None = None
         self.crashed = False
         self.shown = Shown()
@@ -88,7 +90,7 @@ class Tab:
 
     def _on_dialog(self, dialog: Dialog) -> None:
         self.dialog = dialog
-        self.dialogs += 1
+        self.dialog_number = next(_NUMBERS)
         self._blocked.set()
 
     def _on_chooser(self, chooser: FileChooser) -> None:

@@ -5,21 +5,42 @@ import { pictures } from "./picture.js";
 const find = (id) => document.getElementById(id);
 const [tabs, dialog, message, answer, keys] = ["tabs", "dialog", "message", "answer", "keys"].map(find);
 const canvas = document.querySelector("#screen canvas");
-const [wheelStart, longPressMilliseconds] = [8, 500];
+const [wheelStart, longPressMilliseconds, answerMilliseconds] = [8, 500, 2000];
 const pressed = new Map();
 let mine = false;
+let open = null;
 let asked = 0;
+let answered = 0;
 let touch = null;
 
 function describe(state) {
   tabs.replaceChildren(...state.tabs.map((url, number) => new Option(url, number, false, number === state.tab)));
   document.title = state.url || "Browser";
-  dialog.hidden = !state.dialog;
-  if (!state.dialog) return;
-  message.textContent = state.dialog.message;
-  if (state.dialog.number !== asked) answer.value = state.dialog.default;
-  asked = state.dialog.number;
-  answer.hidden = state.dialog.type !== "prompt";
+  open = state.dialog;
+  ask();
+}
+
+// Show the dialog that is open. What was written for another one is gone.
+function ask() {
+  dialog.hidden = !open || open.number === answered;
+  if ((open?.number ?? 0) !== asked) answer.value = open?.default ?? "";
+  asked = open?.number ?? 0;
+  if (!open) return;
+  message.textContent = open.message;
+  answer.hidden = open.type !== "prompt";
+}
+
+// An answer is for the dialog that is shown; where it does not arrive, that is shown again.
+function reply(input) {
+  if (!mine || !open || open.number === answered) return;
+  const { number } = open;
+  act({ t: "dialog", number, ...input });
+  answered = number;
+  ask();
+  setTimeout(() => {
+    if (answered === number) answered = 0;
+    ask();
+  }, answerMilliseconds);
 }
 
 function act(input) {
@@ -113,9 +134,9 @@ keys.addEventListener("compositionend", () => text(keys.value));
 tabs.addEventListener("change", () => act({ t: "tab", n: Number(tabs.value) }));
 dialog.addEventListener("submit", (event) => {
   event.preventDefault();
-  act({ t: "dialog", accept: true, text: answer.value });
+  reply({ accept: true, text: answer.value });
 });
-find("dismiss").addEventListener("click", () => act({ t: "dialog", accept: false }));
+find("dismiss").addEventListener("click", () => reply({ accept: false }));
 const buttons = [...document.querySelectorAll("button[data-to]")];
 buttons.forEach((button) => button.addEventListener("click", () => act({ t: "go", to: button.dataset.to })));
 

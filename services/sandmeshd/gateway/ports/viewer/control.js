@@ -4,6 +4,7 @@ const [status, acting, take, handBack, shortcut, again] = ["status", "acting", "
 const pollMilliseconds = 1000;
 const retryMilliseconds = 2000;
 const patienceMilliseconds = 30_000;
+const [moreAttempts, attemptMilliseconds] = [5, 500];
 let lostSince = 0;
 
 export const viewer = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -51,13 +52,27 @@ function end(text) {
   delete document.body.dataset.holder;
 }
 
+// What a person has pressed is asked again where it was lost: a browser gives requests up when its network changes.
+async function ask(action) {
+  for (let left = action === "show" ? 0 : moreAttempts; ; left -= 1) {
+    const answer = await fetch(`control?viewer=${viewer}`, { method: "POST", body: action }).catch(() => null);
+    if (answer || left <= 0) return answer;
+    await new Promise((done) => { setTimeout(done, attemptMilliseconds); });
+  }
+}
+
 // Ask who has `what` from now on, while `isOpen()`, and call `changed(mine, action, readonly)` with each answer.
 export function control(what, isOpen, changed) {
+  let [sent, newest] = [0, 0];
   async function show(action = "show") {
     if (!isOpen()) return;
-    const answer = await fetch(`control?viewer=${viewer}`, { method: "POST", body: action }).catch(() => null);
+    const number = ++sent;
+    const answer = await ask(action);
     if (!isOpen() || !answer || !answer.ok) return;
     const state = await answer.json();
+    // An answer to an earlier question that comes late is not how it is now.
+    if (number < newest) return;
+    newest = number;
     const mine = state.holder === "you";
     status.textContent = {
       you: `You have the ${what}; the agent waits`,

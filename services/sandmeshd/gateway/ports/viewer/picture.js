@@ -36,15 +36,15 @@ export function pictures(canvas, opened, describe) {
       const end = start + 4 + new DataView(all.buffer, start).getUint32(0);
       if (end > all.length) break;
       const [letter, body] = [all[start + 4], all.slice(start + 5, end)];
-      handled = handled.then(() => handle(letter, body)).catch(console.error);
+      // What a person has to know of does not wait until all pictures before it are drawn.
+      if (letter === letters.state) describe(JSON.parse(new TextDecoder().decode(body)));
+      else if (letter === letters.image) handled = handled.then(() => draw(body)).catch(console.error);
       start = end;
     }
     received = all.slice(start);
   }
 
-  async function handle(letter, body) {
-    if (letter === letters.state) return describe(JSON.parse(new TextDecoder().decode(body)));
-    if (letter !== letters.image) return;
+  async function draw(body) {
     const image = new Image();
     image.src = `data:image/${body[0] === 0x89 ? "png" : "jpeg"};base64,${base64(body)}`;
     const [width, height] = await new Promise((done) => {

@@ -65,13 +65,13 @@ class BrowserView:
             "url": tab.page.url if tab is not None else "",
             "tabs": [each.page.url for each in self._session.tabs],
             "tab": self._session.tabs.index(tab) if tab in self._session.tabs else -1,
-            "dialog": describe_dialog(tab.dialog, tab.dialogs) if tab is not None else None,
+            "dialog": describe_dialog(tab.dialog, tab.dialog_number) if tab is not None else None,
         }
         self._stream.describe(state)
 
 
 def describe_dialog(dialog: Dialog | None, number: int) -> dict[str, Any] | None:
-    """Return what viewers are told of a dialog; `number` tells it from the one before."""
+    """Return what viewers are told of a dialog; `number` tells it from all others."""
     if dialog is None:
         return None
     return {"type": dialog.type, "message": dialog.message, "default": dialog.default_value, "number": number}

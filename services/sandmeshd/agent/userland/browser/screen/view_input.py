@@ -67,6 +67,9 @@ class ViewInput:
                     await tab.note_passwords()
 
     def _answer(self, tab: Tab, message: dict[str, Any]) -> None:
+        # What was written for a dialog is for no other: this one may have opened since.
+        if message.get("number", tab.dialog_number) != tab.dialog_number:
+            return
         dialog, tab.dialog = tab.dialog, None
         if dialog is not None:
             self._start(dialog.accept(str(message.get("text") or "")) if message["accept"] else dialog.dismiss())
