@@ -44,10 +44,12 @@ USES: Final[Mapping[str, str]] = {
     "gymnasium": "import sandmesh.integrations.gym",
     "inspect": "import sandmesh.integrations.inspect_sandbox",
     "swe-rex": "import sandmesh.integrations.swe_rex",
+    "mini-swe-agent": "import sandmesh.integrations.mini_swe_agent",
     "openenv": "import sandmesh.integrations.openenv",
     "harbor": "import sandmesh.integrations.harbor",
     "agentscope-workspace": "import sandmesh.integrations.agentscope",
     "langchain": "import sandmesh.integrations.langchain",
+    "deepagents": "import sandmesh.integrations.deepagents",
     "pydantic-ai": "import sandmesh.integrations.pydantic_ai",
     "openai-agents": "import sandmesh.integrations.openai_agents",
 }

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 from typing_extensions import override
 
 from sandmesh import TrainingSandbox
 from sandmesh.errors import InvalidArgument, WrongState
+from sandmesh.integrations.versions import framework
+
+with framework("gymnasium"):
+    import gymnasium
+    from gymnasium import spaces
 
 _LARGEST_SEED: Final = 2**31
 

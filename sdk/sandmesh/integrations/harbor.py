@@ -13,22 +13,24 @@ import tarfile
 from pathlib import Path
 from typing import Any, Final
 
-from harbor.environments.base import (
-    BaseEnvironment,
-    ExecResult,
-    SandboxBuildFailedError,
-    transfer_tar_filter,
-)
-from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
-from harbor.environments.definition import require_agent_environment_definition, should_use_prebuilt_docker_image
-from harbor.models.task.config import NetworkMode
-from harbor.models.trial.config import ResourceMode
-
 from sandmesh import Image, SandboxAsync, SandmeshError
 from sandmesh.errors import CapabilityMissing, InvalidArgument, TemplateBuildFailed, TemplateNotFound
 from sandmesh.integrations.dockerfiles import Build, Copy, DockerfileRefused, Run
 from sandmesh.integrations.harbor_sandbox import HarborSandboxAsync
 from sandmesh.integrations.programs import Ended, run_program, run_script, upload
+from sandmesh.integrations.versions import framework
+
+with framework("harbor"):
+    from harbor.environments.base import (
+        BaseEnvironment,
+        ExecResult,
+        SandboxBuildFailedError,
+        transfer_tar_filter,
+    )
+    from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
+    from harbor.environments.definition import require_agent_environment_definition, should_use_prebuilt_docker_image
+    from harbor.models.task.config import NetworkMode
+    from harbor.models.trial.config import ResourceMode
 
 _OWN_TYPE: Final = "harbor"
 _WORKSPACE: Final = "/workspace"

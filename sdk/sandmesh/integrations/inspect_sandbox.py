@@ -15,17 +15,6 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any, Literal, TypeVar, cast, overload
 
-from inspect_ai.util import (
-    ExecResult,
-    OutputLimitExceededError,
-    SandboxConnection,
-    SandboxEnvironment,
-    SandboxEnvironmentConfigType,
-    SandboxEnvironmentLimits,
-    SandboxUnavailableError,
-    SandboxUserUnsupportedError,
-    sandboxenv,
-)
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import override
 
@@ -33,6 +22,20 @@ from sandmesh import MeshAsync, ProcessAsync, SandboxAsync, SandmeshError
 from sandmesh.errors import CapabilityMissing, DeadlineExceeded, InvalidArgument, NotFound, SandboxLost
 from sandmesh.events import Output
 from sandmesh.events import Result as CallResult
+from sandmesh.integrations.versions import framework
+
+with framework("inspect-ai"):
+    from inspect_ai.util import (
+        ExecResult,
+        OutputLimitExceededError,
+        SandboxConnection,
+        SandboxEnvironment,
+        SandboxEnvironmentConfigType,
+        SandboxEnvironmentLimits,
+        SandboxUnavailableError,
+        SandboxUserUnsupportedError,
+        sandboxenv,
+    )
 
 R = TypeVar("R")
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, overload
 
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
-
 from sandmesh.integrations.framework_replies import FORM, ModelReply, ToolDefinition, definitions
+from sandmesh.integrations.versions import framework
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.sync import Sandbox
 from sandmesh.sandbox.tools.toolkit import Toolkit, ToolkitAsync
+
+with framework("langchain-core"):
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 
 @overload

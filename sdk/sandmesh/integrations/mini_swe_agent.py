@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from minisweagent.exceptions import Submitted
-from minisweagent.utils.serialize import recursive_merge
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandmesh import Output, Sandbox, SandmeshError
+from sandmesh.integrations.versions import framework
 from sandmesh.replies import REPLY_CHARACTERS, shorten_text
+
+with framework("mini-swe-agent"):
+    from minisweagent.exceptions import Submitted
+    from minisweagent.utils.serialize import recursive_merge
 
 _SUBMIT: Final = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _DESCRIBE: Final = "import json, platform; print(json.dumps(platform.uname()._asdict()))"

@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, overload
 
-from agents import FunctionTool, Tool, ToolOutputImage, ToolOutputText
-
 from sandmesh.integrations.framework_replies import FORM, ModelReply, ToolDefinition, definitions
+from sandmesh.integrations.versions import framework
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.sync import Sandbox
 from sandmesh.sandbox.tools.toolkit import Toolkit, ToolkitAsync
+
+with framework("openai-agents"):
+    from agents import FunctionTool, Tool, ToolOutputImage, ToolOutputText
 
 
 @overload

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from openenv.core.containers.runtime import ContainerProvider
-from openenv.core.env_server.interfaces import Environment
-from openenv.core.env_server.types import Action, Observation, State
-
 from sandmesh import BaseSandbox, Process, SandmeshError
 from sandmesh._client.sync import run
+from sandmesh.integrations.versions import framework
 from sandmesh.sandbox.tools.reply_files import ReplyFiles
+
+with framework("openenv-core"):
+    from openenv.core.containers.runtime import ContainerProvider
+    from openenv.core.env_server.interfaces import Environment
+    from openenv.core.env_server.types import Action, Observation, State
 
 PORT: Final = 8000
 """Where servers of OpenEnv listen."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, overload
 
-from pydantic_ai import BinaryContent, Tool
-
 from sandmesh.integrations.framework_replies import FORM, ModelReply, ToolDefinition, definitions
+from sandmesh.integrations.versions import framework
 from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.sync import Sandbox
 from sandmesh.sandbox.tools.toolkit import Toolkit, ToolkitAsync
+
+with framework("pydantic-ai-slim"):
+    from pydantic_ai import BinaryContent, Tool
 
 
 @overload

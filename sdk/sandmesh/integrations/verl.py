@@ -12,11 +12,13 @@ import re
 from typing import Any, Final
 from uuid import uuid4
 
-from verl.tools.base_tool import BaseTool
-from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
-
 from sandmesh import BaseSandboxAsync, SandmeshError
+from sandmesh.integrations.versions import framework
 from sandmesh.sandbox.tools.reply_files import ReplyFiles
+
+with framework("verl"):
+    from verl.tools.base_tool import BaseTool
+    from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 _SECONDS: Final = 30.0
 _FENCED: Final = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)

@@ -106,6 +106,17 @@ PROGRAMS: Final = (
         requirements=AGENTS,
     ),
     Program(
+        framework="deepagents",
+        page="langchain.md",
+        form="`SandmeshSandbox` of the SDK",
+        file="integrations/deepagents_sandmesh.py",
+        packages=("deepagents",),
+        tool="execute",
+        argument="command",
+        requirements=AGENTS,
+        own=True,
+    ),
+    Program(
         framework="LangChain, LangGraph",
         page="langchain.md",
         form="tools of the SDK",

@@ -107,9 +107,9 @@ print("submitted:", ended["submission"])
 """
 
 
-async def run_there(python: Path, folder: Path, mesh: Mesh, *arguments: str) -> tuple[int, str]:
+async def run_there(python: Path, folder: Path, mesh: Mesh, *arguments: str, **more: str) -> tuple[int, str]:
     """Run the environment's Python with this clone's SDK, on the mesh; return the exit code and the output."""
-    variables = with_sdk(folder, SANDMESH_ADDRESS=mesh.addresses[0], HOME=str(folder))
+    variables = with_sdk(folder, SANDMESH_ADDRESS=mesh.addresses[0], HOME=str(folder), **more)
     process = await asyncio.create_subprocess_exec(
         str(python), *arguments, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

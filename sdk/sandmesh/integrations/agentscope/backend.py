@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from agentscope.tool import BackendBase, ExecResult
-
 from sandmesh import SandboxAsync
 from sandmesh.integrations.programs import run_program, run_script
+from sandmesh.integrations.versions import framework
+
+with framework("agentscope"):
+    from agentscope.tool import BackendBase, ExecResult
 
 WORKDIR: Final = "/workspace"
 TOOLS: Final = f"{WORKDIR}/.agentscope/.venv/bin"

@@ -8,10 +8,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Self
 
-from agentscope.app.workspace_manager import IsolationPolicy, WorkspaceManagerBase
-from agentscope.mcp import MCPClient
-
 from sandmesh.integrations.agentscope.workspace import Place, SandmeshWorkspace
+from sandmesh.integrations.versions import framework
+
+with framework("agentscope"):
+    from agentscope.app.workspace_manager import IsolationPolicy, WorkspaceManagerBase
+    from agentscope.mcp import MCPClient
 
 
 @dataclass

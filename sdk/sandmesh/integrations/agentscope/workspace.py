@@ -13,14 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agentscope.mcp import MCPClient
-from agentscope.workspace._sandboxed_base import SandboxedWorkspaceBase
-from agentscope.workspace._utils import DEFAULT_WORKSPACE_INSTRUCTIONS
-
 from sandmesh import SandboxAsync
 from sandmesh.errors import CapabilityMissing, SandmeshError
 from sandmesh.integrations.agentscope.backend import WORKDIR, SandmeshBackend
+from sandmesh.integrations.versions import framework
 from sandmesh.mesh import MeshAsync
+
+with framework("agentscope"):
+    from agentscope.mcp import MCPClient
+    from agentscope.workspace._sandboxed_base import SandboxedWorkspaceBase
+    from agentscope.workspace._utils import DEFAULT_WORKSPACE_INSTRUCTIONS
 
 LABEL: Final = "workspace.id"
 GATEWAY: Final = (

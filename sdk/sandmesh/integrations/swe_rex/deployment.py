@@ -15,41 +15,44 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
-from swerex.deployment.abstract import AbstractDeployment
-from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
-from swerex.exceptions import (
-    BashIncorrectSyntaxError,
-    CommandTimeoutError,
-    DeploymentNotStartedError,
-    NonZeroExitCodeError,
-    SessionDoesNotExistError,
-    SessionExistsError,
-)
-from swerex.runtime.abstract import (
-    AbstractRuntime,
-    BashAction,
-    BashInterruptAction,
-    BashObservation,
-    CloseBashSessionRequest,
-    CloseBashSessionResponse,
-    CloseResponse,
-    Command,
-    CommandResponse,
-    CreateBashSessionRequest,
-    CreateBashSessionResponse,
-    IsAliveResponse,
-    ReadFileRequest,
-    ReadFileResponse,
-    UploadRequest,
-    UploadResponse,
-    WriteFileRequest,
-    WriteFileResponse,
-)
-from swerex.utils.log import get_logger
 
 from sandmesh import SandboxAsync, SandmeshError
 from sandmesh.integrations.programs import run_program, run_script, upload
-from sandmesh.integrations.swe_rex_session import BashSession
+from sandmesh.integrations.swe_rex.session import BashSession
+from sandmesh.integrations.versions import framework
+
+with framework("swe-rex"):
+    from swerex.deployment.abstract import AbstractDeployment
+    from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
+    from swerex.exceptions import (
+        BashIncorrectSyntaxError,
+        CommandTimeoutError,
+        DeploymentNotStartedError,
+        NonZeroExitCodeError,
+        SessionDoesNotExistError,
+        SessionExistsError,
+    )
+    from swerex.runtime.abstract import (
+        AbstractRuntime,
+        BashAction,
+        BashInterruptAction,
+        BashObservation,
+        CloseBashSessionRequest,
+        CloseBashSessionResponse,
+        CloseResponse,
+        Command,
+        CommandResponse,
+        CreateBashSessionRequest,
+        CreateBashSessionResponse,
+        IsAliveResponse,
+        ReadFileRequest,
+        ReadFileResponse,
+        UploadRequest,
+        UploadResponse,
+        WriteFileRequest,
+        WriteFileResponse,
+    )
+    from swerex.utils.log import get_logger
 
 _SYNTAX_SECONDS: Final = 10.0
 _JOINED: Final = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from swerex.exceptions import CommandTimeoutError, SessionDoesNotExistError
-from swerex.runtime.abstract import BashAction, BashInterruptAction, BashObservation
-
 from sandmesh import ProcessAsync, SandboxAsync
 from sandmesh.events import Output
+from sandmesh.integrations.versions import framework
+
+with framework("swe-rex"):
+    from swerex.exceptions import CommandTimeoutError, SessionDoesNotExistError
+    from swerex.runtime.abstract import BashAction, BashInterruptAction, BashObservation
 
 _CONTROL: Final = re.compile(r"\x1B[@-_][0-?]*[ -/]*[@-~]")
 _TERMINAL: Final = (24, 4096)
