@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from sandmeshd.agent.userland.python import event_loop
@@ -143,6 +144,31 @@ def _draw_bars_as_text(notebook: Any) -> None:
     notebook.tnrange = notebook.trange = make_of_range
 
 
+def _say_what_widgets_are(widgets: Any) -> None:
+    """Say at the first widget that is shown that it stays as it is: there is no front end that could move it."""
+    bundle = widgets.Widget._repr_mimebundle_
+    said: list[bool] = []
+
+    def show(self: Any, **kwargs: Any) -> Any:
+        if not said:
+            said.append(True)
+            sys.stdout.write("widgets are shown as text here: they do not move, and are set by code\n")
+        return bundle(self, **kwargs)
+
+    widgets.Widget._repr_mimebundle_ = show
+
+
+def _keep_what_is_shown(widgets: Any) -> None:
+    """Keep what a cell showed where a widget for output, which the cell's own output stands in for, is cleared."""
+    widgets.clear_output = lambda *_, **__: None
+
+
+def _show_without_nbformat(renderers: Any) -> None:
+    """Let plotly show figures: of nbformat, which notebooks have, it only looks at the version."""
+    if not renderers.nbformat:
+        renderers.nbformat = SimpleNamespace(__version__="5.0.0")
+
+
 def _run_apart(*names: str) -> Callable[[Any], None]:
     def adapt(module: Any) -> None:
         for name in names:
@@ -185,6 +211,10 @@ ADAPTATIONS: Final[dict[str, Callable[[ModuleType], None]]] = {
     "PIL.Image": _show_saved_images,
     "PIL.ImageShow": _show_images,
     "tqdm.notebook": _draw_bars_as_text,
+    "ipywidgets.widgets.widget": _say_what_widgets_are,
+    "ipywidgets.widgets.interaction": _keep_what_is_shown,
+    "ipywidgets.widgets.widget_output": _keep_what_is_shown,
+    "plotly.io._renderers": _show_without_nbformat,
     "anyio._core._eventloop": _run_apart("run"),
     "uvloop": _run_uvloop,
 }

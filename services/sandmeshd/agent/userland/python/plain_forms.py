@@ -29,6 +29,10 @@ _LINE_END: Final = re.compile(
 )
 # What was cut may end within one, such as a picture's.
 _TAG: Final = re.compile(r"<[^<>]*>|<[a-zA-Z/!][^<>]*\Z")
+_IF_UNSEEN: Final = re.compile(
+    r"^.*\b(?:is your notebook trusted|make this notebook trusted)\b.*$", re.MULTILINE | re.IGNORECASE
+)
+"""What maps and tables say where a browser does not show them."""
 _SPACES: Final = re.compile(r"[ \t\r\f\v]+")
 _LINES: Final = re.compile(r"\s*\n\s*")
 
@@ -58,7 +62,7 @@ def _read(html: str) -> str:
     seen = _UNSEEN.sub(" ", html).replace("\n", " ")
     lined = _LINE_END.sub("\n", _CELL_END.sub("  ", seen))
     read: str = unescape(_TAG.sub("", lined))
-    return _LINES.sub("\n", _SPACES.sub(" ", read)).strip()
+    return _LINES.sub("\n", _SPACES.sub(" ", _IF_UNSEEN.sub("", read))).strip()
 
 
 def _bounded(text: str, most: int = LONGEST) -> str:
