@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import pytest
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.mesh import MeshAsync, webhooks
+from sandmeshd.facades.webhooks.delivery import Delivery
+from sandmeshd.facades.webhooks.endpoint import CloudEvents
+from sandmeshd.facades.webhooks.hooks import Hook, Hooks
 from sandmeshd.mesh import Mesh
 from tests.environments import environment_of
 
@@ -58,11 +62,11 @@ class Operator:
         assert process.returncode == status, output
         return output.strip()
 
-    async def listed(self) -> dict[str, Any]:
-        """Return the only webhook."""
+    async def listed(self, name: str = "") -> dict[str, Any]:
+        """Return a webhook, or the only one."""
         found: list[dict[str, Any]] = json.loads(await self.do("ls", "-o", "json"))
-        assert len(found) == 1
-        return found[0]
+        (one,) = [each for each in found if name in ("", each["name"])]
+        return one
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[asyncio.subprocess.Process]:
@@ -78,9 +82,9 @@ class Operator:
             await process.wait()
 
     @asynccontextmanager
-    async def receiving(self, port: int = 0, parts: int = 1) -> AsyncGenerator[int]:
-        """Run a receiver that accepts one of so many requests; yield its port."""
-        command = [sys.executable, str(RECEIVER), str(port), str(self.folder / "requests"), str(parts)]
+    async def receiving(self, port: int = 0, parts: int = 1, refused: str = "") -> AsyncGenerator[int]:
+        """Run a receiver that accepts one of so many requests, none with a text, or answers none; yield its port."""
+        command = [sys.executable, str(RECEIVER), str(port), str(self.folder / "requests"), str(parts), refused]
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             assert process.stdout is not None
@@ -167,6 +171,54 @@ async def test_what_no_receiver_takes_is_given_up_shown_and_counted(operator: Op
     await operator.do("rm", "down")
     assert json.loads(await operator.do("ls", "-o", "json")) == []
     assert [path.name for path in (operator.folder / "hooks").iterdir()] == ["lock"]
+
+
+async def test_an_endpoint_that_never_answers_holds_up_nothing_else(operator: Operator) -> None:
+    async with operator.receiving(parts=0) as hanging, operator.receiving() as port:
+        options = ("--inward", "--give-up", "1s")
+        await operator.do("add", "hangs", f"http://127.0.0.1:{hanging}/", *options)
+        await operator.do("add", "well", f"http://127.0.0.1:{port}/", *options)
+        async with operator.running():
+            boxes = await asyncio.gather(*(live(operator.address) for _ in range(20)))
+            ended = {(sandbox_id, "deleted") for sandbox_id in boxes}
+            await operator.until(lambda: ended <= {(e["subject"], e["data"]["kind"]) for e in operator.events()})
+            # All of them came, and sandboxes too, before one request to the other had its time.
+            assert (await operator.listed("hangs"))["failures"] == 0
+            async with asyncio.timeout(60):
+                while (await operator.listed("hangs"))["dead"] < len(boxes):
+                    pass
+        assert (await operator.listed("well"))["failures"] == 0
+        assert "no answer within 15 seconds" in await operator.do("dead", "hangs")
+
+
+async def test_events_that_an_endpoint_never_takes_hold_up_those_of_no_other_sandbox(operator: Operator) -> None:
+    hooks = Hooks(operator.folder / "hooks")
+    async with MeshAsync(operator.address) as mesh, BaseSandboxAsync(base_url=operator.address) as refused:
+        async with operator.receiving(refused=refused.sandbox_id) as port:
+            hook = Hook(name="some", url=f"http://127.0.0.1:{port}/", secret=webhooks.new_secret(), inward=True)
+            hooks.add(hook, "0-0")
+            delivering = asyncio.create_task(Delivery(hooks, hook, mesh, CloudEvents(), most_waiting=4).run())
+            try:
+                # Many more than may wait.
+                boxes = [await live(operator.address) for _ in range(4)]
+                ended = {(sandbox_id, "deleted") for sandbox_id in boxes}
+                await operator.until(lambda: ended <= {(e["subject"], e["data"]["kind"]) for e in operator.events()})
+            finally:
+                delivering.cancel()
+                await asyncio.wait([delivering])
+        # Where it begins again, what was not delivered is still to come.
+        assert hooks.progress("some").dead == 0
+        async with operator.receiving() as port:
+            hooks.replace(replace(hook, url=f"http://127.0.0.1:{port}/"))
+            async with operator.running():
+                await operator.until(lambda: any(e["subject"] == refused.sandbox_id for e in operator.events()))
+
+
+@pytest.mark.needs("root")
+def test_a_name_that_no_server_answers_holds_up_nothing_else(tmp_path: Path) -> None:
+    command = ["unshare", "--mount", sys.executable, "-m", "tests.mesh.webhooks.name_server_world", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
 
 
 async def test_a_filter_lets_its_events_through_only(operator: Operator) -> None:

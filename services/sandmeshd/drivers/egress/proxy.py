@@ -26,8 +26,9 @@ from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import ProxyStream
 from sandmeshd.drivers.egress.upstream.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.upstream.outlets import Outlet, outlet_of
-from sandmeshd.drivers.egress.upstream.resolver import Resolver, SystemResolver
+from sandmeshd.drivers.egress.upstream.resolver import Resolver
 from sandmeshd.runtime.listeners import Listeners
+from sandmeshd.runtime.resolver import SystemResolver
 from sandmeshd.tenants.shares import Shares, tenant_of
 
 log = structlog.get_logger()

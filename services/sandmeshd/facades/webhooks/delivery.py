@@ -69,15 +69,19 @@ class _Letters:
 class Delivery:
     """Delivers the events of one webhook."""
 
-    def __init__(self, hooks: Hooks, hook: Hook, mesh: MeshAsync, form: LetterForm) -> None:
+    def __init__(
+        self, hooks: Hooks, hook: Hook, mesh: MeshAsync, form: LetterForm, *, most_waiting: int = MOST_WAITING
+    ) -> None:
         self._hooks = hooks
         self._hook = hook
         self._mesh = mesh
         self._progress = hooks.progress(hook.name)
-        self._waiting: OrderedDict[str, bool] = OrderedDict()
+        self._waiting: OrderedDict[str, str] = OrderedDict()
+        """The events that are to be delivered, each with the one that was read before it."""
+        self._newest = self._progress.cursor
         self._queues: dict[str, deque[SandboxEvent]] = {}
         self._workers: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(MOST_WAITING)
+        self._room = asyncio.Semaphore(most_waiting)
         self._turns = asyncio.Semaphore(SIMULTANEOUS)
         self._letters = _Letters(form, mesh)
         self._ended = asyncio.Event()
@@ -127,7 +131,7 @@ class Delivery:
             log.warning("events are gone that a webhook had not sent", webhook=self._hook.name, after=after)
 
     def _take(self, event: SandboxEvent, endpoint: Endpoint) -> None:
-        self._waiting[event.event_id] = False
+        self._waiting[event.event_id], self._newest = self._newest, event.event_id
         queue = self._queues.get(event.sandbox_id)
         if queue is not None:
             queue.append(event)
@@ -155,14 +159,10 @@ class Delivery:
         del self._queues[sandbox_id]
 
     def _settle(self, event_id: str) -> None:
-        self._waiting[event_id] = True
-        while self._waiting:
-            oldest = next(iter(self._waiting))
-            if not self._waiting[oldest]:
-                return
-            del self._waiting[oldest]
-            self._progress.cursor = oldest
-            self._room.release()
+        del self._waiting[event_id]
+        self._progress.cursor = next(iter(self._waiting.values()), self._newest)
+        # One that is refused for long holds up only those of its sandbox.
+        self._room.release()
 
     async def _deliver(self, event: SandboxEvent, endpoint: Endpoint) -> None:
         letter = await self._letters.write(event)

@@ -23,12 +23,15 @@ from sandmesh.mesh import SandboxEvent, SandboxInfo
 from sandmesh.mesh.webhooks import sign
 from sandmeshd.contracts.public_addresses import is_never_reached, kind_of
 from sandmeshd.facades.webhooks.hooks import Hook
+from sandmeshd.runtime.resolver import SystemResolver
 
 SECONDS: Final = 15
 """How long an endpoint has for its answer."""
 SOURCE: Final = "/sandmesh"
 TYPE: Final = "sandmesh.sandbox"
 _GONE: Final = 410
+_LOOKUPS: Final = 4
+"""Questions after an endpoint's name that are under way at a time."""
 
 
 class EndpointGone(Exception):
@@ -140,25 +143,36 @@ def check_address(address: str, inward: bool) -> None:
 
 
 class _Resolver(AbstractResolver):
-    """Resolves names to addresses that may be used: what is connected to is what was checked."""
+    """Resolves names to addresses that may be used: what is connected to is what was checked.
+
+    Its threads are its own: a name server that does not answer holds up neither other webhooks nor the gateway.
+    """
 
     def __init__(self, inward: bool) -> None:
         self._inward = inward
-        self._resolver = aiohttp.ThreadedResolver()
+        self._names = SystemResolver(_LOOKUPS)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        for one in found:
+        del family
+        found = await self._names.addresses(host)
+        for address in found:
             try:
-                check_address(one["host"], self._inward)
+                check_address(address, self._inward)
             except DeliveryError as error:
                 raise PermissionError(errno.EACCES, str(error)) from None
-        return found
+        return [_result(host, address, port) for address in found]
 
     async def close(self) -> None:
-        await self._resolver.close()
+        """Leave the questions under way to their end: nothing waits for them."""
+
+
+def _result(host: str, address: str, port: int) -> ResolveResult:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return ResolveResult(
+        hostname=host, host=address, port=port, family=family, proto=0, flags=int(socket.AI_NUMERICHOST)
+    )
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import WINDOW_BYTES, ProxyStream
 from sandmeshd.drivers.egress.upstream.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.upstream.outlets import outlet_of
-from sandmeshd.drivers.egress.upstream.resolver import SystemResolver
+from sandmeshd.runtime.resolver import SystemResolver
 
 log = structlog.get_logger()
 
