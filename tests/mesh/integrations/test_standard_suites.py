@@ -77,7 +77,7 @@ async def test_langchains_tests_of_sandboxes_pass_but_for_what_deepagents_change
     python = await asyncio.to_thread(environment_of, *packages, alone=(LANGCHAIN_E2B,))
     (tmp_path / "test_suite.py").write_text(suite)
     options = ("-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "-rf", "--tb=short")
-    variables = {**world.mesh.e2b, "E2B_API_KEY": await world.key("suite")}
+    variables = {**world.mesh.e2b, "E2B_API_KEY": await world.key(tmp_path.name)}
     code, output = await run_there(python, tmp_path, world.mesh, "-m", "pytest", *options, "test_suite.py", **variables)
     failed = {line.split("::")[-1].split()[0] for line in output.splitlines() if line.startswith("FAILED ")}
     assert failed == failures, output
@@ -96,12 +96,12 @@ from sandmesh.integrations.deepagents import SandmeshSandbox
 async def cancelled(backend):
     # It has begun, and then its caller goes away.
     working = asyncio.create_task(backend.aexecute("touch begun; sleep 1000; touch /workspace/went-on"))
-    while not backend.execute("ls begun").exit_code == 0:
+    while (await backend.aexecute("ls begun")).exit_code != 0:
         await asyncio.sleep(0.05)
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     assert working.cancelled()
-    return backend.execute("pgrep -x sleep").output
+    return (await backend.aexecute("pgrep -x sleep")).output
 
 
 with BaseSandbox() as box:

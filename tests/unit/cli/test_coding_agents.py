@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from sandmesh.errors import InvalidArgument, WrongState
+from sandmesh.errors import InvalidArgument, SandmeshError, WrongState
 from sandmeshd.cli.coding_agents.agents import AGENTS, ANTHROPIC
 from sandmeshd.cli.coding_agents.changes import apply, compare, patch
+from sandmeshd.cli.coding_agents.records import AgentWork
 from sandmeshd.cli.coding_agents.work_tree import ignored, scan
 
 
@@ -110,3 +112,61 @@ def test_a_key_is_only_for_a_host_over_tls() -> None:
         with pytest.raises(InvalidArgument, match="ANTHROPIC_BASE_URL"):
             ANTHROPIC.host({"ANTHROPIC_BASE_URL": url})
     assert AGENTS["opencode"].api({"OPENAI_API_KEY": "x"}).key == "OPENAI_API_KEY"
+
+
+def test_what_a_folder_was_before_each_run_in_place_is_kept_with_what_git_ignores(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDMESH_STATE_DIRECTORY", str(tmp_path / "state"))
+    (folder / ".gitignore").write_text(".env\nbuilt/\n")
+    (folder / ".env").write_text("PASSWORD=1\n")
+    (folder / "built").mkdir()
+    (folder / "built" / "large").write_text("made again by a command\n")
+    (folder / "sub" / "a.py").write_text("not committed\n")
+    work = AgentWork("mine", "claude", str(folder), (*ignored(folder), "built/"), mounted=True).save()
+    first = work.keep_tree(folder, ("built/",))
+    # What an agent may do in place, before it is started a second time.
+    (folder / "sub" / "a.py").write_text("by the agent\n")
+    (folder / ".env").unlink()
+    second = work.keep_tree(folder, ("built/",))
+    assert first != second
+    with tarfile.open(first) as archive:
+        assert "./built/large" not in archive.getnames()
+        kept = {name: archive.extractfile(name) for name in ("./.env", "./sub/a.py")}
+        assert {name: file.read() for name, file in kept.items() if file} == {
+            "./.env": b"PASSWORD=1\n",
+            "./sub/a.py": b"not committed\n",
+        }
+    # A third run, before which nothing changed, adds no archive.
+    assert work.keep_tree(folder, ("built/",)) == second
+    assert sorted(path.name for path in work.folder.glob("before*")) == ["before-2.tar.gz", "before.tar.gz"]
+
+
+def test_changes_of_which_one_cannot_be_written_leave_the_folder_as_it_was(folder: Path, copy: Path) -> None:
+    base = scan(folder, [])
+    (copy / "gone.txt").unlink()
+    (copy / "run.sh").write_text("echo other\n")
+    (copy / "zone").mkdir()
+    (copy / "zone" / "new.txt").write_text("new\n")
+    changes = compare(base, scan(copy, []))
+    # Made here meanwhile, where the agent made a folder.
+    (folder / "zone").write_text("a file\n")
+    before = scan(folder, [])
+    with pytest.raises((OSError, SandmeshError)):
+        apply(folder, copy, changes)
+    assert scan(folder, []) == before
+    assert not list(folder.rglob(".sandmesh-*"))
+
+
+def test_a_folder_that_became_a_file_and_a_file_that_became_a_folder_are_applied(folder: Path, copy: Path) -> None:
+    base = scan(folder, [])
+    (copy / "sub" / "a.py").unlink()
+    (copy / "sub").rmdir()
+    (copy / "sub").write_text("a file now\n")
+    (copy / "run.sh").unlink()
+    (copy / "run.sh").mkdir()
+    (copy / "run.sh" / "inner").write_text("a folder now\n")
+    changes = compare(base, scan(copy, []))
+    apply(folder, copy, changes)
+    assert scan(folder, []) == scan(copy, [])
+    assert not list(folder.rglob(".sandmesh-*"))

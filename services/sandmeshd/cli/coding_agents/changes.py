@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandmesh.errors import InvalidArgument, WrongState
+from sandmesh.errors import WrongState
 from sandmeshd.cli.coding_agents.work_tree import TreeEntry, entry_at, has_linked_parent
 
 _LARGEST: Final = 1 << 20
@@ -133,13 +133,57 @@ def apply(root: Path, result: Path, changes: list[FileEdit]) -> Applied:
         )
     outside = tuple(one.path for one in changes if one.after is not None and _leads_outside(one.path, one.after))
     wanted = [entry for entry in changes if entry.path not in outside]
+    with tempfile.TemporaryDirectory(prefix=".sandmesh-", dir=root) as folder:
+        _replace_all(root, result, wanted, Path(folder))
+    return Applied(tuple(one.path for one in wanted), outside)
+
+
+def _replace_all(root: Path, result: Path, wanted: list[FileEdit], scratch: Path) -> None:
+    """Write new files beside the folder's, then exchange them; what fails leaves the folder's as they were."""
+    fresh, old = scratch / "fresh", scratch / "old"
+    fresh.mkdir()
+    old.mkdir()
+    writes = [one for one in wanted if one.after is not None and entry_at(root, one.path) != one.after]
+    for number, change in enumerate(writes):
+        _write(root, result, change, fresh / str(number))
+    moved: list[tuple[Path, Path | None]] = []
+    made: list[Path] = []
+    try:
+        written = {one.path for one in writes}
+        for number, change in enumerate(one for one in wanted if one.path in written or one.after is None):
+            target, kept = root / change.path, old / str(number)
+            if os.path.lexists(target):
+                target.rename(kept)
+                moved.append((target, kept))
+        for number, change in enumerate(writes):
+            target = root / change.path
+            made += _make_parents(target)
+            (fresh / str(number)).rename(target)
+            moved.append((target, None))
+    except OSError:
+        _undo(moved, made)
+        raise
     for change in wanted:
         if change.after is None:
-            _remove(root, change.path)
-    for change in wanted:
-        if change.after is not None and entry_at(root, change.path) != change.after:
-            _write(root, result, change.path, change.after)
-    return Applied(tuple(one.path for one in wanted), outside)
+            _remove_empty(root, change.path)
+
+
+def _undo(moved: list[tuple[Path, Path | None]], made: list[Path]) -> None:
+    for target, kept in reversed(moved):
+        if kept is None:
+            target.unlink()
+    for folder in reversed(made):
+        folder.rmdir()
+    for target, kept in reversed(moved):
+        if kept is not None:
+            kept.rename(target)
+
+
+def _make_parents(target: Path) -> list[Path]:
+    """Make the folders above a path; return those that were not there, outermost first."""
+    absent = [parent for parent in target.parents if not os.path.lexists(parent)][::-1]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return absent
 
 
 def _leads_outside(path: str, entry: TreeEntry) -> bool:
@@ -148,8 +192,8 @@ def _leads_outside(path: str, entry: TreeEntry) -> bool:
     return os.path.normpath(Path(path).parent / entry.value).startswith(("..", "/"))
 
 
-def _remove(root: Path, path: str) -> None:
-    (root / path).unlink(missing_ok=True)
+def _remove_empty(root: Path, path: str) -> None:
+    """Remove the folders above a path that have nothing else."""
     for parent in Path(path).parents[:-1]:
         try:
             (root / parent).rmdir()
@@ -157,19 +201,15 @@ def _remove(root: Path, path: str) -> None:
             return
 
 
-def _write(root: Path, result: Path, path: str, entry: TreeEntry) -> None:
-    target = root / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if entry_at(root, path) == TreeEntry("other", ""):
-        raise InvalidArgument(f"{path} is a folder, or below a link: move it away, and apply again")
-    with tempfile.TemporaryDirectory(prefix=".sandmesh-", dir=target.parent) as folder:
-        fresh = Path(folder, "file")
-        if entry.kind == "link":
-            fresh.symlink_to(entry.value)
-        else:
-            shutil.copyfile(result / path, fresh, follow_symlinks=False)
-            fresh.chmod(_permissions(target, executable=entry.executable))
-        fresh.replace(target)
+def _write(root: Path, result: Path, change: FileEdit, fresh: Path) -> None:
+    target, entry = root / change.path, change.after
+    if entry is None:
+        return
+    if entry.kind == "link":
+        fresh.symlink_to(entry.value)
+    else:
+        shutil.copyfile(result / change.path, fresh, follow_symlinks=False)
+        fresh.chmod(_permissions(target, executable=entry.executable))
 
 
 def _permissions(target: Path, *, executable: bool) -> int:

@@ -145,7 +145,8 @@ def _add(agent: CodingAgent) -> None:
 def _run_locked(connection: ConnectionOptions, start: AgentStart, work: AgentWork, options: AgentOptions) -> int:
     if work.mounted:
         with directory_locked(work.directory):
-            typer.echo(f"the folder as it is now is kept in {work.save().keep_tree(Path(work.directory))}", err=True)
+            kept = work.save().keep_tree(Path(work.directory), options.exclude or ())
+            typer.echo(f"the folder as it is now is kept in {kept}", err=True)
             return run_for_exit_code(_run(connection, start, work))
     code = run_for_exit_code(_run(connection, start, work))
     current = find_work(work.name)

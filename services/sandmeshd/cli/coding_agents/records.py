@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import filecmp
+import gzip
 import json
 import os
 import re
@@ -22,6 +24,7 @@ from sandmeshd.cli.coding_agents.work_tree import TreeEntry, scan
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}")
 _RECORD: Final = "record.json"
+_BEFORE: Final = re.compile(r"before(?:-(\d+))?\.tar\.gz")
 
 
 @dataclass(frozen=True)
@@ -61,19 +64,33 @@ class AgentWork:
         fresh.replace(self.folder / _RECORD)
         return changed
 
-    def keep_tree(self, root: Path) -> Path:
-        """Keep a copy of a folder that the agent is to change in place; return the archive."""
-        patterns, archive = IgnorePatterns(self.patterns), self.folder / "before.tar.gz"
+    def keep_tree(self, root: Path, exclude: Sequence[str] = ()) -> Path:
+        """Keep a copy of a folder that the agent is to change in place, with what git ignores; return the archive.
+
+        Those of earlier runs are kept, too; where nothing changed since the last, that one is returned.
+        """
+        patterns, fresh = IgnorePatterns(exclude), self.folder / ".before.new"
 
         def chosen(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
             path = member.name.removeprefix("./")
             return None if path != "." and patterns.leave_out(path, is_directory=member.isdir()) else member
 
-        fresh = archive.with_name(".before.new")
-        with tarfile.open(fresh, "w:gz", compresslevel=1) as tar:
+        # Without the time in its head, so that equal folders have equal archives.
+        with (
+            fresh.open("wb") as file,
+            gzip.GzipFile("", "wb", 1, file, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as tar,
+        ):
             tar.add(root, ".", filter=chosen)
-        fresh.replace(archive)
-        return archive
+        numbers = [int(found[1] or 1) for path in self.folder.iterdir() if (found := _BEFORE.fullmatch(path.name))]
+        last = max(numbers, default=0)
+        if last and filecmp.cmp(self._before(last), fresh, shallow=False):
+            fresh.unlink()
+            return self._before(last)
+        return fresh.replace(self._before(last + 1))
+
+    def _before(self, number: int) -> Path:
+        return self.folder / ("before.tar.gz" if number == 1 else f"before-{number}.tar.gz")
 
     @contextmanager
     def locked(self) -> Generator[None]:

@@ -130,14 +130,16 @@ async def run_fork(box: SandboxAsync, start: AgentStart, work: AgentWork) -> tup
     """Run an agent's task in a sandbox of a tree; return its exit code and seconds. Its output is in `output.txt`."""
     began = time.monotonic()
     await asyncio.to_thread(lambda: work.save(sandbox_id=box.sandbox_id))
-    async with await box.processes.start(start.command(resumed=False), timeout=CALL_SECONDS) as process:
-        await process.close_stdin()
-        with await asyncio.to_thread((work.folder / "output.txt").open, "wb") as file:
-            async for event in process:
-                if isinstance(event, Output) and file.tell() < LARGEST_OUTPUT:
-                    file.write(event.data)
-        code = exit_code_of(await process.wait())
-    await take_result(box, work)
+    try:
+        async with await box.processes.start(start.command(resumed=False), timeout=CALL_SECONDS) as process:
+            await process.close_stdin()
+            with await asyncio.to_thread((work.folder / "output.txt").open, "wb") as file:
+                async for event in process:
+                    if isinstance(event, Output) and file.tell() < LARGEST_OUTPUT:
+                        file.write(event.data)
+            code = exit_code_of(await process.wait())
+    finally:
+        await asyncio.shield(take_result(box, work))
     return code, time.monotonic() - began
 
 
