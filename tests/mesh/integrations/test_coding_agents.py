@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from sandmeshd.cli.coding_agents.agents import AGENTS
-from sandmeshd.cli.coding_agents.records import works_folder
+from sandmeshd.cli.coding_agents.records import directory_locked, works_folder
 from tests.mesh.commands import Commands, Done, running_mesh
 from tests.mesh.integrations.model_apis import ANTHROPIC, DONE, GEMINI, OPENAI, ModelApis, model_apis
 from tests.unit.store.waiting import until
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)
 
 KEYS = {"claude": "sk-ant-real-5f1c", "codex": "sk-openai-real-77aa", "gemini": "AIza-real-0b9d"}
 HOSTS = {"claude": ANTHROPIC, "codex": OPENAI, "gemini": GEMINI}
-OF_CLAUDE = {"aider": "claude"}
+OF_CLAUDE = {"aider": "claude", "opencode": "claude"}
 # It fixes the bug, runs the test, and looks for what should not be there.
 FIX = (
     "sed -i 's/a - b/a + b/' sums.py && python3 check.py && env > seen.txt; ls -a >> seen.txt; "
@@ -181,3 +181,34 @@ async def test_what_an_agent_cannot_be_started_with_is_one_line_and_changes_noth
         )
     assert not (works_folder() / name).exists()
     assert (folder / "sums.py").read_text().endswith("a - b\n")
+
+
+async def test_a_key_goes_to_no_host_but_those_it_was_stored_for(
+    commands: Commands, apis: ModelApis, tmp_path: Path
+) -> None:
+    folder = make_repository(tmp_path / "project")
+    stored = ("secret", "set", "ANTHROPIC_API_KEY", "--host", "other.example")
+    await asyncio.to_thread(lambda: commands.run(*stored, stdin="sk-ant-of-another-host"))
+    try:
+        with named(commands) as name:
+            begin = ("claude", str(folder), "--name", name, "-p", "Fix sums.py")
+            done = await asyncio.to_thread(lambda: commands.run("agent", *begin, ok=False, ANTHROPIC_API_KEY=""))
+    finally:
+        await asyncio.to_thread(commands.run, "secret", "rm", "ANTHROPIC_API_KEY")
+    assert done.code != 0, done.out
+    assert len(done.err.strip().splitlines()) == 1, done.err
+    assert "other.example" in done.err
+    assert not any("another-host" in key for keys in apis.keys.values() for key in keys)
+
+
+async def test_a_second_agent_on_a_folder_that_one_changes_in_place_is_refused(
+    commands: Commands, tmp_path: Path
+) -> None:
+    folder = make_repository(tmp_path / "project")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with named(commands) as name, directory_locked(str(folder)):
+        refused = await run(commands, "claude", str(folder), "--name", name, "-p", "x", "--mount", ok=False)
+    assert refused.code != 0
+    assert refused.err.count("\n") == 1
+    assert f"another agent changes {folder} in place: leave out --mount: each agent then has a copy" in refused.err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -48,3 +51,24 @@ async def test_an_agent_of_a_framework_answers_with_what_a_sandbox_computed(
             return not [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use]
 
         await until(is_nothing_left, 30)
+
+
+@pytest.mark.needs("node")
+async def test_computesdks_times_to_the_first_command_are_taken_and_nothing_is_left(world: World, node: Path) -> None:
+    environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key("tti")}
+    command = ["node", str(node / "computesdk_tti.mjs")]
+
+    async def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(
+            subprocess.run, [*command, *arguments], env=environment, capture_output=True, text=True, check=False
+        )
+
+    done = await run("3", "50")
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
+    assert [row[:2] for row in rows] == [[mode, "3 of 3"] for mode in ("sequential", "staggered", "burst")]
+    assert all(int(cell) > 0 for row in rows for cell in row[2:])
+    async with MeshAsync(world.mesh.addresses[0]) as client:
+        assert [sandbox for sandbox in await client.sandboxes.list() if sandbox.in_use] == []
+    refused = await run("none")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
