@@ -9,7 +9,7 @@ from scripts.blocks.blocks import Rule, not_run, run_by
 PAGE_BLOCKS: Final = "tests/mesh/calls/test_page_blocks.py"
 EXAMPLES: Final = "tests/mesh/cli/test_examples.py"
 AGENTS: Final = "tests/mesh/integrations/test_agent_loop.py"
-INTEGRATIONS: Final = "tests/mesh/integrations/test_integrations.py"
+INTEGRATIONS: Final = "tests/mesh/integrations/test_frameworks.py"
 ELSEWHERE: Final = not_run("names a mesh, a host or a key of the reader's")
 PARTS: Final = not_run("shows calls one by one, with values of the reader's")
 TRAINERS: Final = not_run("is configuration of a framework; its adapter is run by tests/mesh/integrations")

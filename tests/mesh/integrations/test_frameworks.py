@@ -54,6 +54,19 @@ async def test_an_agent_of_a_framework_answers_with_what_a_sandbox_computed(
 
 
 @pytest.mark.needs("node")
+async def test_a_strict_program_in_typescript_runs_with_e2bs_client(world: World, node: Path) -> None:
+    environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key("typescript")}
+    options = ("--strict", "--module", "nodenext", "--target", "es2022", "--skipLibCheck", "--outDir", "made")
+    for command in (("node_modules/.bin/tsc", *options, "typescript.mts"), ("node", "made/typescript.mjs")):
+        program = await asyncio.create_subprocess_exec(
+            *command, cwd=node, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        said, _ = await asyncio.wait_for(program.communicate(), 150)
+        assert program.returncode == 0, said.decode()
+    assert said.decode() == "3 kept 9973\nThere are 1229.\n"
+
+
+@pytest.mark.needs("node")
 async def test_computesdks_times_to_the_first_command_are_taken_and_nothing_is_left(world: World, node: Path) -> None:
     environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key("tti")}
     command = ["node", str(node / "computesdk_tti.mjs")]
