@@ -116,7 +116,8 @@ async def test_who_may_only_look_makes_no_links_and_ends_no_session_of_others(ca
 async def _guest(caller: Caller) -> AsyncGenerator[Caller]:
     """Begin a session by a link that the caller shares."""
     async with caller.http.post(f"{caller.origin}/console/api/link", headers=caller.headers) as response:
-        code = urlsplit((await response.json())["url"]).fragment.partition("=")[2]
+        url: str = (await response.json())["url"]
+    code = urlsplit(url).fragment.partition("=")[2]
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
         guest = replace(caller, http=http)
         assert await guest.status("POST", "session", json={"code": code}) == 200
