@@ -47,7 +47,7 @@ def main() -> None:
     target, part = Path(sys.argv[2]), (*sys.argv[3:], "requirements")[0]
     wanted = Path("/tmp/requirements.txt")  # noqa: S108 - of the build
     # A description in JSON is that of an image on top of `base`.
-    fonts = described.get("fonts", []) if environment.suffix == ".json" else []
+    fonts: list[str] = described.get("fonts", []) if environment.suffix == ".json" else []
     wanted.write_text("\n".join([*described[part], *fonts]) + "\n")
     python = str(target / "bin" / "python")
     pip = [python, "-m", "pip", "install", *PIP, "--root-user-action", "ignore", "--only-binary", ":all:"]

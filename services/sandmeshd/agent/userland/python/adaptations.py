@@ -160,7 +160,11 @@ def _say_what_widgets_are(widgets: Any) -> None:
 
 def _keep_what_is_shown(widgets: Any) -> None:
     """Keep what a cell showed where a widget for output, which the cell's own output stands in for, is cleared."""
-    widgets.clear_output = lambda *_, **__: None
+
+    def clear(*_: Any, **__: Any) -> None:
+        """Leave it."""
+
+    widgets.clear_output = clear
 
 
 def _show_without_nbformat(renderers: Any) -> None:
