@@ -135,7 +135,7 @@ async def _overlay(box: BaseSandboxAsync) -> bool:
         await branch.fs.write("tree/of-branch", "from the branch")
         differences = [str(one) for one in await branch.diff()]
         await branch.commit(force=True)
-    return not any(SECRET in one for one in differences)
+    return not any(SECRET in difference for difference in differences)
 
 
 async def _download(box: BaseSandboxAsync) -> bool:

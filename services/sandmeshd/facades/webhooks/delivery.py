@@ -84,8 +84,7 @@ class Delivery:
         self._room = asyncio.Semaphore(most_waiting)
         self._turns = asyncio.Semaphore(SIMULTANEOUS)
         self._letters = _Letters(form, mesh)
-        self._ended = asyncio.Event()
-        self._failure: BaseException | None = None
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Deliver until the endpoint wants no more events."""
@@ -105,9 +104,7 @@ class Delivery:
                 self._hooks.save(self._hook.name, self._progress)
 
     async def _until_ended(self) -> None:
-        await self._ended.wait()
-        if self._failure is not None:
-            raise self._failure
+        await self._end
 
     async def _read(self, endpoint: Endpoint) -> None:
         after = self._progress.cursor
@@ -143,9 +140,9 @@ class Delivery:
 
     def _forget(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
-        if not worker.cancelled() and worker.exception() is not None:
-            self._failure = worker.exception()
-            self._ended.set()
+        failure = None if worker.cancelled() else worker.exception()
+        if failure is not None and not self._end.done():
+            self._end.set_exception(failure)
 
     async def _deliver_all(self, sandbox_id: str, endpoint: Endpoint) -> None:
         """Deliver the events of one sandbox, one after the other."""
@@ -174,7 +171,8 @@ class Delivery:
                     await endpoint.post(letter)
             except EndpointGone:
                 self._progress.ended = "the endpoint answered 410: it wants no more events"
-                self._ended.set()
+                if not self._end.done():
+                    self._end.set_result(None)
                 await asyncio.Event().wait()  # The end of the run ends this; the event stays undelivered.
             except DeliveryError as error:
                 self._progress.failures += 1

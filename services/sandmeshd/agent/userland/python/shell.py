@@ -257,8 +257,8 @@ class KernelShell(InteractiveShell):
     def init_completer(self) -> None:
         """Put it off."""
 
-    def init_virtualenv(self) -> None:
-        """Leave sys.path as it is: `InstalledPackages` adds the user's own packages, once there may be some."""
+    # sys.path stays as it is: `InstalledPackages` adds the user's own packages, once there may be some.
+    init_virtualenv = init_completer
 
     @property
     def configurables(self) -> list[Any]:
