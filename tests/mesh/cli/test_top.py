@@ -120,7 +120,7 @@ async def test_top_shows_a_mesh_and_its_keys_act_on_the_selected_sandbox(mesh: M
             await screen.shows("nodes: .* bubblewrap 2")
             await screen.shows(rf"{second.sandbox_id} on [\s\S]*leased .*start [\d.]+ s")
             assert all(len(line) <= 80 for line in screen.last.splitlines())
-            await screen.shows("a allow  u use  q quit")
+            await screen.shows("a allow  u use  c calls  q quit")
             screen.press("\x1b[B")
             await screen.shows(f"{first.sandbox_id} on ")
             screen.press("u")
@@ -139,7 +139,7 @@ async def test_top_shows_a_mesh_and_its_keys_act_on_the_selected_sandbox(mesh: M
             screen.press("x")
             await screen.shows(f"Kill {first.sandbox_id}")
             screen.press("n")
-            await screen.shows("arrows select")
+            await screen.shows("arrows move")
             assert (await client.sandboxes.get(first.sandbox_id)).state == "READY"
             screen.press("k")
             await screen.shows(f"{second.sandbox_id} on ")
@@ -151,6 +151,31 @@ async def test_top_shows_a_mesh_and_its_keys_act_on_the_selected_sandbox(mesh: M
             assert await asyncio.wait_for(top.process.wait(), 20) == 0
             assert "taken" not in screen.raw
         await second.close()
+
+
+async def test_sandboxes_are_ordered_by_use_and_one_sandboxs_calls_are_listed(mesh: Mesh) -> None:
+    address = mesh.addresses[0]
+    async with BaseSandboxAsync(base_url=address) as busy, BaseSandboxAsync(base_url=address) as idle:
+        await busy.processes.start("while :; do :; done")
+        await idle.run_shell_command("exit 3")
+        async with _top(address) as top:
+            screen = top.screen
+            await screen.shows(rf"{idle.sandbox_id[:16]}[\s\S]*{busy.sandbox_id[:16]}")
+            screen.press("oooo")
+            # The busy one comes first, though it is the older one.
+            first, second = (rf"{one.sandbox_id[:16]}[^\n]* [\d.]+ +\d+ MiB" for one in (busy, idle))
+            await screen.shows(rf"most used first[\s\S]*{first}[\s\S]*{second}")
+            assert all(len(line) <= 80 for line in screen.last.splitlines())
+            screen.press("J")
+            await screen.shows(f"{idle.sandbox_id} on ")
+            screen.press("c")
+            await screen.shows(r"its newest calls[\s\S]*run_shell_command +[\d.]+ s +error")
+            assert all(len(line) <= 80 for line in screen.last.splitlines())
+            screen.press("c")
+            await screen.shows(rf"{idle.sandbox_id} on [\s\S]*leased ")
+            screen.press("o")
+            await screen.shows("newest first")
+            assert " MiB" not in screen.last
 
 
 async def test_a_key_allows_a_host_that_the_sandbox_was_refused(mesh: Mesh) -> None:

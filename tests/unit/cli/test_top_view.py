@@ -9,7 +9,7 @@ from rich.console import Console
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.mesh.messages import read_event, read_health, read_sandbox
-from sandmeshd.cli.top.view import ORDERS, TopState, render
+from sandmeshd.cli.top.view import BY_USE, ORDERS, TopState, render
 
 HOSTILE = "\x1b]0;taken\x07\x1b[2J[red]long\n" * 20
 
@@ -34,7 +34,7 @@ def _state(count: int) -> TopState:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 12)])
 def test_the_screen_fits_and_text_of_sandboxes_is_only_text(count: int, width: int, height: int) -> None:
     state = _state(count)
-    for order in ORDERS:
+    for order in (*ORDERS, BY_USE):
         state.order = order
         state.move(50)
         written = io.StringIO()

@@ -25,7 +25,8 @@ from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.top.keys import TerminalKeys
 from sandmeshd.cli.top.refusals import refused_hosts
-from sandmeshd.cli.top.view import EVENTS, Action, TopState, render
+from sandmeshd.cli.top.uses import SECONDS, read_uses
+from sandmeshd.cli.top.view import BY_USE, EVENTS, Action, TopState, render
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -46,8 +47,8 @@ def top(
 ) -> None:
     """Show a mesh as it changes: nodes, sandboxes, and the events of the one that is selected.
 
-    Keys: arrows select, o orders, s opens a shell, p pauses and resumes, x kills, a allows a refused host, u shows its
-    use, q quits.
+    Keys: arrows move, o orders, also by use, s opens a shell, p pauses and resumes, x kills, a allows a refused host, u
+    shows its use, c its calls, q quits. To ask for use or calls is a use of a sandbox.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fix = "use `sandmesh ls` and `sandmesh events`, which scripts can read, or ssh -t"
@@ -71,11 +72,13 @@ class TopScreen:
         self._console = Console()
         self._keyboard = TerminalKeys()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
+        self._by_use = asyncio.Event()
 
     async def run(self) -> None:
         """Run until q is pressed."""
         await self._look()
         looking = asyncio.create_task(self._look_forever())
+        asking = asyncio.create_task(self._ask_uses())
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, self._draw)
         try:
@@ -86,7 +89,9 @@ class TopScreen:
                     self._draw()
         finally:
             loop.remove_signal_handler(signal.SIGWINCH)
-            looking.cancel()
+            for task in (looking, asking):
+                task.cancel()
+            await asyncio.wait([looking, asking])
 
     async def _next_key(self, looking: asyncio.Task[None]) -> str:
         """Wait for a key; what ends the looks at the mesh ends the command."""
@@ -107,6 +112,16 @@ class TopScreen:
                 self._state.message = f"{error.reason} {error.message}"
             self._draw()
             await asyncio.sleep(max(self._interval, _PART_OF_TIME * (loop.time() - began)))
+
+    async def _ask_uses(self) -> None:
+        """Ask sandboxes what they use for as long as they are ordered by it."""
+        while True:
+            await self._by_use.wait()
+            self._state.uses = await read_uses(
+                self._state.sandboxes, partial(self._connection.sandbox, timeout=SECONDS)
+            )
+            self._draw()
+            await asyncio.sleep(SECONDS)
 
     async def _look(self) -> None:
         state = self._state
@@ -133,13 +148,14 @@ class TopScreen:
             state.move(_MOVES[key])
         elif key == "o":
             state.next_order()
+            (self._by_use.set if state.order == BY_USE else self._by_use.clear)()
         elif key == "y" and asks is not None:
             await self._attempt(asks)
         elif key == "a" and offers[1:]:
             self._offer(offers[1:])
         elif (chosen := state.chosen) is not None:
             self._choose(key, chosen.sandbox_id, paused=chosen.state == "PAUSED")
-            if key in ("s", "p", "u", "a") and state.asks is not None:
+            if key in ("s", "p", "u", "a", "c") and state.asks is not None:
                 action, state.asks = state.asks, None
                 await self._attempt(action)
         await self._attempt(self._look)
@@ -153,6 +169,7 @@ class TopScreen:
             "p": partial(change, sandbox_id),
             "u": partial(self._use, sandbox_id),
             "a": partial(self._find_refusals, sandbox_id),
+            "c": partial(self._calls, sandbox_id),
             "x": partial(sandboxes.kill, sandbox_id),
         }
         self._state.asks = actions.get(key)
@@ -188,6 +205,13 @@ class TopScreen:
     async def _use(self, sandbox_id: str) -> None:
         async with self._connection.sandbox(sandbox_id, self._interval + 10) as box:
             self._state.stats = await box.stats()
+
+    async def _calls(self, sandbox_id: str) -> None:
+        if self._state.calls is not None:
+            self._state.calls = None
+            return
+        async with self._connection.sandbox(sandbox_id, self._interval + 10) as box:
+            self._state.calls = await box.list_calls()
 
     async def _shell(self, sandbox_id: str) -> None:
         self._live.stop()

@@ -13,16 +13,16 @@ from rich.text import Text
 
 from sandmesh.mesh import SandboxEvent, SandboxInfo
 from sandmesh.mesh.records import Capacity, MeshHealth
-from sandmesh.results import SandboxStats
+from sandmesh.results import CallSummary, SandboxStats
 from sandmeshd.cli.terminal.output import escape_controls
 
 Action = Callable[[], Awaitable[object]]
 
-HELP: Final = "arrows select  o order  s shell  p pause  x kill  a allow  u use  q quit"
+HELP: Final = "arrows move  o order  s shell  p pause  x kill  a allow  u use  c calls  q quit"
 _MESSAGE: Final = 400
 """The longest message: the longest name of a host is shown whole, since it is allowed whole."""
 EVENTS: Final = 6
-"""How many events of the selected sandbox are shown."""
+"""How many events, or calls, of the selected sandbox are shown."""
 _STYLES = {"READY": "green", "PAUSED": "cyan", "FAILED": "red", "LOST": "red"}
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -33,6 +33,9 @@ ORDERS: Final[dict[str, Callable[[SandboxInfo], tuple[object, ...]]]] = {
     "lease": lambda one: (one.lease.expires if one.lease else _LATEST,),
 }
 """How sandboxes may be ordered; those in use come before those of pools."""
+BY_USE: Final = "most used"
+"""The order that needs to ask the sandboxes."""
+_COLUMNS: Final = (("SANDBOX", 20), ("TEMPLATE", 12), ("STATE", 8))
 
 
 @dataclass
@@ -45,6 +48,10 @@ class TopState:
     health: MeshHealth | None = None
     events: Sequence[SandboxEvent] = ()
     stats: SandboxStats | None = None
+    calls: Sequence[CallSummary] | None = None
+    """The calls of the selected sandbox, shown in place of its events."""
+    uses: Mapping[str, SandboxStats] = field(default_factory=dict[str, SandboxStats])
+    """What sandboxes use, by id, while they are ordered by it."""
     selected: str = ""
     order: str = "newest"
     message: str = ""
@@ -57,7 +64,12 @@ class TopState:
     @property
     def rows(self) -> list[SandboxInfo]:
         """The sandboxes in their order."""
-        return sorted(self.sandboxes, key=ORDERS[self.order])
+        return sorted(self.sandboxes, key=self._use if self.order == BY_USE else ORDERS[self.order])
+
+    def _use(self, one: SandboxInfo) -> tuple[object, ...]:
+        found = self.uses.get(one.sandbox_id)
+        known = (0.0, 0) if found is None else (-found.cpu, -found.memory_bytes)
+        return (not one.in_use, found is None, *known, one.sandbox_id)
 
     @property
     def at(self) -> int:
@@ -75,11 +87,11 @@ class TopState:
         rows = self.rows
         if rows:
             self.selected = rows[max(0, min(len(rows) - 1, self.at + by))].sandbox_id
-            self.events, self.stats = (), None
+            self.events, self.stats, self.calls = (), None, None
 
     def next_order(self) -> None:
         """Order by the next of the ways there are."""
-        names = list(ORDERS)
+        names = [*ORDERS, BY_USE]
         self.order = names[(names.index(self.order) + 1) % len(names)]
 
 
@@ -116,21 +128,30 @@ def _nodes(state: TopState) -> Text:
 
 def _table(state: TopState, room: int, width: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), width=width, pad_edge=False, header_style="bold")
-    for name, share in (("SANDBOX", 20), ("TEMPLATE", 12), ("STATE", 8), ("AGE", 6), ("LEFT", 6)):
+    by_use = state.order == BY_USE
+    for name, share in (*_COLUMNS, *((("CPU", 6), ("MEMORY", 9)) if by_use else (("AGE", 6), ("LEFT", 6)))):
         table.add_column(name, no_wrap=True, width=share, overflow="ellipsis")
     table.add_column("USER", no_wrap=True, ratio=1, overflow="ellipsis")
     rows, at = state.rows, state.at
     first = max(0, min(at - room // 2, len(rows) - room))
     now = datetime.now(UTC)
     for number, one in enumerate(rows[first : first + room], first):
-        left = (one.lease.expires - now).total_seconds() if one.lease else None
-        words = (
-            one.sandbox_id, one.image or one.template, one.state.lower(), _age((now - one.created).total_seconds()),
-            "pool" if left is None else _age(left), one.user_id,
-        )  # fmt: skip
+        numbers = _used(state.uses.get(one.sandbox_id)) if by_use else _times(one, now)
+        words = (one.sandbox_id, one.image or one.template, one.state.lower(), *numbers, one.user_id)
         style = "reverse" if number == at else _STYLES.get(one.state, "")
         table.add_row(*(Text(_plain(word, 60)) for word in words), style=style)
     return table
+
+
+def _times(one: SandboxInfo, now: datetime) -> tuple[str, str]:
+    """Return a sandbox's age, and what is left of its lease."""
+    left = (one.lease.expires - now).total_seconds() if one.lease else None
+    return _age((now - one.created).total_seconds()), "pool" if left is None else _age(left)
+
+
+def _used(found: SandboxStats | None) -> tuple[str, str]:
+    """Return processors and memory in use."""
+    return ("-", "-") if found is None else (f"{found.cpu:.2f}", f"{found.memory_bytes >> 20} MiB")
 
 
 def _details(state: TopState) -> list[Text]:
@@ -143,11 +164,23 @@ def _details(state: TopState) -> list[Text]:
         memory = state.stats.memory_bytes >> 20
         used = f"{state.stats.cpu:.2f} processors, {memory} MiB, {state.stats.processes} processes"
         lines.append(Text(f"  uses {used} (to ask is a use of it)"))
+    if state.calls is not None:
+        return [*lines, *_calls(state.calls)]
     for event in state.events[-EVENTS:]:
         took = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in event.phases.items())
         words = "  ".join(word for word in (event.kind, event.reason, took, f"by {event.actor}") if word)
         when = event.time.astimezone().strftime("%H:%M:%S")
         lines.append(Text(f"  {when}  {_plain(words, 300)}", no_wrap=True, overflow="ellipsis"))
+    return lines
+
+
+def _calls(calls: Sequence[CallSummary]) -> list[Text]:
+    lines = [Text("  its newest calls (to ask is a use of it); c shows its events" if calls else "  no calls yet")]
+    for call in calls[-EVENTS:]:
+        took = "runs" if call.seconds is None else f"{call.seconds:.3f} s"
+        ended = "error" if call.is_error and call.reason == "EXITED" else call.reason.lower()
+        words = f"{call.started.astimezone():%H:%M:%S}  {_plain(call.tool, 60)}  {took}  {_plain(ended, 20)}"
+        lines.append(Text(f"  {words}", no_wrap=True, overflow="ellipsis"))
     return lines
 
 
