@@ -26,6 +26,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 
 SLOW = 30_000
 HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
+ELSEWHERE = """<meta http-equiv=refresh content="0;url=http://elsewhere.example/"><base href="http://elsewhere.example/">
+<iframe src=frame></iframe><img src=picture><link rel=stylesheet href=sheet><style>p { background: url(paint) }</style>
+<p>Shown<form action=form><button>Send</button></form><object data=object></object><video src=video></video>"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -177,6 +180,8 @@ async def test_a_hostile_sandbox_takes_no_page(world: ConsoleWorld) -> None:
         await run_code(page, f"from IPython.display import HTML, SVG\nprint({HOSTILE!r})\nHTML({HOSTILE!r})")
         await expect(page.locator(".output pre").first).to_have_text(f"{HOSTILE}\n", timeout=SLOW)
         await expect(page.locator("iframe")).to_have_attribute("sandbox", "")
+        await run_code(page, f"HTML({ELSEWHERE!r})")
+        await expect(page.locator("iframe")).to_have_count(2, timeout=SLOW)
         await run_code(page, "print('x' * 10_000_000)")
         await expect(page.get_by_text("the rest is left out")).to_be_visible(timeout=SLOW)
         assert box.sandbox_id in await page.title()

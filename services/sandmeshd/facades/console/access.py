@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 from aiohttp import web
 
-from sandmesh.errors import Denied
 from sandmesh.mesh import AuditEntry, QuotaInfo, TokenInfo, Usage
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.bodies import read_object
+from sandmeshd.facades.console.older import available
 from sandmeshd.facades.console.records import milliseconds
 from sandmeshd.facades.console.sessions import Session
 
-T = TypeVar("T")
 _ENTRIES: Final = 200
 _MOST_TEXT: Final = 500
 _SCOPES: Final = ("user", "read-only", "admin", "project-admin")
@@ -23,21 +22,21 @@ _LONGEST_TTL: Final = 10 * 366 * 24 * 3600
 
 
 async def show(_: web.Request, session: Session) -> web.Response:
-    """Return what there is: null for each that the token does not show."""
-    mesh = session.mesh
+    """Return what there is: null for each that the token does not show, or that the mesh does not have."""
+    mesh, missing = session.mesh, list[str]()
     tokens, quotas, usage, audit = await asyncio.gather(
-        _allowed(mesh.tokens.list()),
-        _allowed(mesh.quotas.list()),
-        _allowed(mesh.usage.list(limit=1)),
-        _allowed(mesh.audit.list(limit=_ENTRIES)),
+        available(mesh.tokens.list(), "tokens", missing),
+        available(mesh.quotas.list(), "quotas", missing),
+        available(mesh.usage.list(limit=1), "usage", missing),
+        available(mesh.audit.list(limit=_ENTRIES), "audit", missing),
     )
-    rows = {
+    rows: dict[str, Any] = {
         "tokens": None if tokens is None else [_token_row(one) for one in tokens],
         "quotas": None if quotas is None else [_quota_row(one) for one in quotas],
         "usage": None if usage is None else [_usage_row(one) for one in usage.projects],
         "audit": None if audit is None else [_audit_row(one) for one in reversed(audit)],
     }
-    return web.json_response(rows)
+    return web.json_response({**rows, "missing": missing})
 
 
 async def create_token(request: web.Request, session: Session) -> web.Response:
@@ -72,13 +71,6 @@ async def set_quota(request: web.Request, session: Session) -> web.Response:
     limits = {_text(fields, "limit"): value}
     owner = {"project": _text(fields, "project"), "user_id": _text(fields, "user")}
     return web.json_response(_quota_row(await session.mesh.quotas.set(limits, **owner)))
-
-
-async def _allowed(reading: Awaitable[T]) -> T | None:
-    try:
-        return await reading
-    except Denied:
-        return None
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

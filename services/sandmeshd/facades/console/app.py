@@ -11,12 +11,14 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from sandmesh.errors import Denied, InvalidArgument, NotFound
+from sandmesh.errors import Denied, InvalidArgument, MethodNotFound, NotFound
+from sandmesh.mesh import Capacity
 from sandmeshd.contracts.console import COOKIE
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.bodies import read_object
 from sandmeshd.facades.console import access, assets, cells, files, live, reach, snapshots, terminal, usage
 from sandmeshd.facades.console.guard import Guard
+from sandmeshd.facades.console.older import available
 from sandmeshd.facades.console.records import event_row, sandbox_row, session_row
 from sandmeshd.facades.console.sessions import SESSION_SECONDS, ConsoleSessions, Session
 from sandmeshd.runtime.addresses import is_open
@@ -178,11 +180,13 @@ async def _whoami(_: web.Request, session: Session) -> web.Response:
 async def _sandbox(request: web.Request, session: Session) -> web.Response:
     """Return a sandbox and its events, which outlive it."""
     sandbox_id = request.match_info["id"]
-    events = await session.mesh.events.list(sandbox_id, limit=_EVENTS)
+    events = await available(session.mesh.events.list(sandbox_id, limit=_EVENTS), "events", []) or []
     row: dict[str, Any] | None = None
     try:
         found = await session.mesh.sandboxes.get(sandbox_id)
         row = {**sandbox_row(found), "views": await _views(session, found.template)}
+    except MethodNotFound:
+        raise
     except (NotFound, InvalidArgument):
         if not events:
             raise
@@ -193,7 +197,7 @@ async def _views(session: Session, template: str) -> list[str]:
     """Return the kinds of views that sandboxes of a template have."""
     try:
         templates = await session.mesh.templates.list()
-    except Denied:
+    except (Denied, MethodNotFound):
         # A token for one sandbox lists no templates: its tab of ports opens views all the same.
         return []
     groups = next((one.tool_groups for one in templates if one.name == template), ())
@@ -230,11 +234,12 @@ async def _seconds(request: web.Request) -> float:
 
 async def _mesh(_: web.Request, session: Session) -> web.Response:
     """Return what the mesh has; its health only for those who may see it."""
-    capacity, templates = await asyncio.gather(session.mesh.capacity(), session.mesh.templates.list())
-    try:
-        health: dict[str, Any] | None = (await session.mesh.health()).to_json()
-    except Denied:
-        health = None
+    mesh, missing = session.mesh, list[str]()
+    capacity, templates, health = await asyncio.gather(
+        available(mesh.capacity(), "capacity", missing),
+        available(mesh.templates.list(), "templates", missing),
+        available(mesh.health(), "nodes and health", missing),
+    )
     listed = [
         {
             "name": template.name,
@@ -244,11 +249,27 @@ async def _mesh(_: web.Request, session: Session) -> web.Response:
                 {"id": node.node_id, "driver": node.driver, "prepared": node.prepared} for node in template.nodes
             ],
         }
-        for template in templates
+        for template in templates or ()
     ]
-    numbers = {"used": capacity.used, "limit": capacity.limit, "queued": capacity.queued, "nodes": dict(capacity.nodes)}
-    shares = {"pools": dict(capacity.pools), "by_template": dict(capacity.templates)}
-    return web.json_response({**numbers, **shares, "templates": listed, "health": health})
+    return web.json_response(
+        {
+            "capacity": None if capacity is None else _capacity_row(capacity),
+            "templates": listed,
+            "health": None if health is None else health.to_json(),
+            "missing": missing,
+        }
+    )
+
+
+def _capacity_row(capacity: Capacity) -> dict[str, Any]:
+    return {
+        "used": capacity.used,
+        "limit": capacity.limit,
+        "queued": capacity.queued,
+        "nodes": dict(capacity.nodes),
+        "pools": dict(capacity.pools),
+        "by_template": dict(capacity.templates),
+    }
 
 
 def _names(origin: str) -> set[str]:

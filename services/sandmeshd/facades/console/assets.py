@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from sandmeshd.contracts.pages import scripts
+
 PAGE: Final = Path(__file__).with_name("page")
 VENDOR: Final = Path(__file__).with_name("vendor")
 TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -26,4 +28,4 @@ def files() -> dict[str, bytes]:
     modules = ["preact.js", *sorted(path.name for path in PAGE.glob("*.js"))]
     links = "\n".join(f'<link rel="modulepreload" href="{name}">' for name in modules)
     found["index.html"] = found["index.html"].replace(_PRELOADS, links.encode())
-    return found
+    return found | scripts()

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from sandmesh.errors import SandmeshError, Unauthenticated
+from sandmesh.errors import MethodNotFound, SandmeshError, Unauthenticated
 from sandmeshd.contracts.console import COOKIE
 from sandmeshd.facades.answers import RequestError, response_of
+from sandmeshd.facades.console.older import OLDER
 from sandmeshd.facades.console.sessions import ConsoleSessions, Session
 
 HEADERS: Final = {
@@ -131,4 +132,6 @@ def failure(error: Exception) -> web.Response:
     """
     if isinstance(error, Unauthenticated):
         return response_of(RequestError(401, _ENDED))
+    if isinstance(error, MethodNotFound):
+        return response_of(RequestError(501, OLDER))
     return response_of(error)

@@ -10,8 +10,9 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 
-from sandmesh.errors import NotFound, SandmeshError, Unauthenticated
+from sandmesh.errors import MethodNotFound, NotFound, SandmeshError, Unauthenticated
 from sandmesh.mesh import SandboxEvent
+from sandmeshd.facades.console.older import NO_EVENTS
 from sandmeshd.facades.console.records import event_row, sandbox_row
 from sandmeshd.facades.console.sessions import Session
 
@@ -71,6 +72,10 @@ class _Live:
             except Unauthenticated as error:
                 await self._socket.close(code=ENDED_SESSION, message=error.reason.encode())
                 return
+            except MethodNotFound:
+                await self._send_all()
+                await self._send("older", message=NO_EVENTS)
+                await asyncio.sleep(_AGAIN_SECONDS)
             except SandmeshError as error:
                 await self._send("away", message=error.message)
                 await asyncio.sleep(_AGAIN_SECONDS)

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from sandmesh.api.port.v1 import port_pb2
 from sandmeshd.contracts import novnc
+from sandmeshd.contracts.pages import scripts
 from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.client import Tunnels
 from sandmeshd.gateway.ports.tokens import TokenTarget
@@ -89,7 +90,7 @@ def _files() -> dict[str, bytes]:
     """Return the files of the pages by their paths below them."""
     found = {path.name: path.read_bytes() for path in _FOLDER.iterdir() if path.suffix in _KINDS}
     found |= {f"novnc/{name}": body for name, body in novnc.modules().items()}
-    return found
+    return found | scripts()
 
 
 async def _control(tunnels: Tunnels, request: web.Request, target: TokenTarget, viewer: str) -> web.Response:

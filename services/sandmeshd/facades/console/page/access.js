@@ -4,6 +4,7 @@ import { html, useEffect, useState } from "./preact.js";
 import { json, post, request } from "./api.js";
 import { Confirm } from "./actions.js";
 import { age, bytes, clock } from "./format.js";
+import { Missing } from "./mesh.js";
 
 const SHOWN = 50;
 const DAY = 24 * 3600;
@@ -99,6 +100,7 @@ export function Access({ session }) {
   if (!found) return html`<h1>Access</h1>${problem ? html`<p class="problem" role="alert">${problem}</p>` : html`<p class="loading">Asking the mesh…</p>`}`;
   const parts = [["tokens", Tokens], ["quotas", Quotas], ["usage", Usage], ["audit", Audit]].filter(([name]) => found[name] !== null);
   return html`<div class="bar"><h1>Access</h1><button onClick=${load}>Read again</button></div>${problem ? html`<p class="problem" role="alert">${problem}</p>` : null}
+    <${Missing} names=${found.missing} />
     ${parts.length ? parts.map(([name, View]) => html`<${View} key=${name} rows=${found[name]} session=${session} reload=${load} />`)
-      : html`<p class="nothing">Tokens, quotas, usage and the audit are shown to administrators, of the mesh or of a project.</p>`}`;
+      : found.missing.length ? null : html`<p class="nothing">Tokens, quotas, usage and the audit are shown to administrators, of the mesh or of a project.</p>`}`;
 }

@@ -74,6 +74,16 @@ function useClock() {
   return now;
 }
 
+// How many are in pools, and which are shown in their order.
+function selected(all, words, pools, [column, direction]) {
+  const isPooled = (one) => !one.in_use && one.state === "READY";
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  const order = COLUMNS.find(([name]) => name === column)[2];
+  const found = all.filter((one) => (pools || !isPooled(one)) && matches(one, wanted)).map((one) => [order(one), one])
+    .sort(([a, one], [b, other]) => (a < b ? -1 : a > b ? 1 : one.id < other.id ? -1 : 1) * direction);
+  return [all.filter(isPooled).length, found.map(([, one]) => one)];
+}
+
 export function List({ store, session }) {
   const [words, setWords] = useState("");
   const [pools, setPools] = useState(false);
@@ -90,20 +100,13 @@ export function List({ store, session }) {
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, []);
-  const all = [...store.sandboxes.values()];
-  const pooled = all.filter((one) => !one.in_use && one.state === "READY").length;
-  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-  const order = COLUMNS.find(([name]) => name === sort[0])[2];
-  const found = all.filter((one) => (pools || one.in_use || one.state !== "READY") && matches(one, wanted))
-    .sort((one, other) => {
-      const [a, b] = [order(one), order(other)];
-      return (a < b ? -1 : a > b ? 1 : one.id < other.id ? -1 : 1) * sort[1];
-    });
+  // The clock draws ages each second; thousands are filtered and sorted only where something has changed.
+  const [pooled, found] = useMemo(() => selected([...store.sandboxes.values()], words, pools, sort), [store, store.version, words, pools, sort]);
   const pages = Math.max(1, Math.ceil(found.length / PAGE)), at = Math.min(page, pages - 1);
   const shown = found.slice(at * PAGE, (at + 1) * PAGE);
   const use = useUse(shown.filter((one) => one.in_use && one.state === "READY").map((one) => one.id), uses && !session.read_only);
   if (!store.loaded) return html`<p class="loading">Reading the list of sandboxes…</p>`;
-  const used = all.length - pooled;
+  const used = store.sandboxes.size - pooled;
   if (!used && !pools) return html`<${Welcome} session=${session} pooled=${pooled} show=${() => setPools(true)} />`;
   const heading = ([name, title]) => html`<th key=${name} aria-sort=${sort[0] === name ? (sort[1] > 0 ? "ascending" : "descending") : "none"}>
     <button onClick=${() => setSort([name, sort[0] === name ? -sort[1] : 1])}>${title}</button></th>`;

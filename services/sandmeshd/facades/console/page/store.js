@@ -12,6 +12,7 @@ export class Store {
     this.sandboxes = new Map();
     this.events = [];
     this.loaded = false;
+    this.version = 0;  // It counts what changed the sandboxes.
     this.problem = "";
     this.listeners = new Set();
     this.attempts = 0;
@@ -62,16 +63,20 @@ export class Store {
   take(message) {
     if (message.type === "away") {
       this.problem = `${message.message}. Trying again…`;
+    } else if (message.type === "older") {
+      this.problem = `${message.message}.`;
     } else {
       this.problem = "";
       this.attempts = 0;
     }
     if (message.type === "all") {
       this.sandboxes = new Map(message.sandboxes.map((one) => [one.id, one]));
+      this.version += 1;
       this.loaded = true;
     } else if (message.type === "changed") {
       for (const one of message.sandboxes) this.sandboxes.set(one.id, one);
       for (const id of message.gone) this.sandboxes.delete(id);
+      this.version += 1;
     } else if (message.type === "events") {
       this.events = (message.whole ? [] : this.events).concat(message.events).slice(-MOST_EVENTS);
     }
