@@ -20,6 +20,7 @@ RULES: Final = (
     Rule("docs/quickstart.md", run_by(AGENTS), "# examples/agent_loop.py"),
     Rule("(README|docs/quickstart).md", run_by(EXAMPLES), "# examples/"),
     Rule("docs/frameworks.md", run_by(AGENTS), "# examples/"),
+    Rule("docs/integrations/rollouts.md", run_by("tests/mesh/integrations/test_rollouts.py")),
     Rule("docs/integrations/.*", run_by(INTEGRATIONS)),
     Rule("README.md", run_by("tests/mesh/cli/test_readme_commands.py"), "python3 -m venv"),
     Rule(

@@ -13,6 +13,7 @@ import pytest
 
 from sandmesh import BaseSandboxAsync
 from tests.faults.world import World, open_world
+from tests.unit.store.waiting import until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.needs("ssh")]
 
@@ -60,15 +61,17 @@ async def test_a_session_of_ssh_goes_on_when_the_only_gateway_starts_again(tmp_p
 async def test_a_transfer_of_sftp_goes_on_when_the_only_gateway_starts_again(tmp_path: Path) -> None:
     (tmp_path / "content").write_bytes(os.urandom(SIZE))
     async with open_world(tmp_path, count=1) as world, BaseSandboxAsync(base_url=world.addresses()) as box:
-        batch = f"put {tmp_path}/content up\nget up {tmp_path}/back\n"
+        # The directory says that the session has begun: a client that finds no gateway at its start says so, and ends.
+        batch = f"mkdir begun\nput {tmp_path}/content up\nget up {tmp_path}/back\n"
         transfer = await client(world, tmp_path, "sftp", "-q", "-b", "-", f"{box.sandbox_id}.sandmesh")
         moving = asyncio.create_task(transfer.communicate(batch.encode()))
+        await until(lambda: box.fs.exists("begun"), 60)
         restarts = 0
         while not moving.done() and restarts < 3:
-            await asyncio.wait([moving], timeout=1)
             await world.programs["gateway1"].kill(signal.SIGTERM)
             await world.programs["gateway1"].start()
             restarts += 1
+            await asyncio.wait([moving], timeout=1)
         _, err = await moving
         assert transfer.returncode == 0, err.decode()
         digests = [hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("content", "back")]

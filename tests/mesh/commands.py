@@ -15,7 +15,7 @@ from typing import Any
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweep import remove
 
-SECONDS = 60
+SECONDS = 180
 
 
 @dataclass(frozen=True)
