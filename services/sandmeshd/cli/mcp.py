@@ -55,6 +55,10 @@ class AdapterOptions:
     manage: Annotated[bool, typer.Option("--manage", help="Add tools that list, create, switch and end sandboxes.")] = (
         False
     )
+    ask: Annotated[
+        bool,
+        typer.Option("--ask", help="Ask the client's user to allow a host that the sandbox was refused."),
+    ] = False
     eager: Annotated[
         bool, typer.Option("--eager", help="Create the sandbox when a client connects, not at its first call.")
     ] = False
@@ -213,6 +217,7 @@ def adapter_settings(
             network=tuple(sandbox.network) if sandbox.network else None,
             mcp_servers=_read_mcp_servers(adapter.mcp_config),
             manage=adapter.manage,
+            ask=adapter.ask,
             eager=adapter.eager,
             reply_characters=REPLY_CHARACTERS if bound is None else read_reply_characters(bound),
             timeout=timeout,

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.needs("uids for sandboxes"),
 ]
-VERIFIERS = ("verifiers[e2b]==0.4.0", "e2b==2.63.0")
+VERIFIERS = ("verifiers[e2b]==0.4.0",)
 SKYRL = ("skyrl-gym==0.4.0",)
 
 

@@ -24,9 +24,9 @@ from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.top.keys import TerminalKeys
-from sandmeshd.cli.top.refusals import refused_hosts
 from sandmeshd.cli.top.uses import SECONDS, read_uses
 from sandmeshd.cli.top.view import BY_USE, EVENTS, Action, TopState, render
+from sandmeshd.facades.refusals import refused_hosts
 
 commands = typer.Typer(rich_markup_mode=None)
 

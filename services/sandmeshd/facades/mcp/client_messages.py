@@ -107,5 +107,26 @@ class ClientMessages:
         return self.client, None
 
 
+def elicits(session: ServerSession) -> bool:
+    """Return whether a client shows its user forms."""
+    declared = session.client_capabilities
+    offered = declared.elicitation if declared is not None else None
+    # One that names no kind shows forms.
+    return offered is not None and (offered.form is not None or offered.url is None)
+
+
+async def ask_to_allow(session: ServerSession, request_id: types.RequestId | None, host: str) -> bool:
+    """Ask a client's user whether the sandbox may reach a host from now on; what is not a yes is a no."""
+    field = {"type": "boolean", "title": f"Allow {host}", "default": False}
+    schema = {"type": "object", "properties": {"allow": field}, "required": ["allow"]}
+    message = f"Code in the sandbox was refused {host}. Allow this sandbox to reach it from now on?"
+    try:
+        said = await session.elicit_form(message, schema, request_id)
+    except MCPError as error:
+        log.info("the client did not ask", host=host, error=error.message)
+        return False
+    return said.action == "accept" and (said.content or {}).get("allow") is True
+
+
 def _code(code: int) -> dict[str, str]:
     return {"state": "REFUSED", "code": str(code)}

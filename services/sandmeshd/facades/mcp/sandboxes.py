@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from sandmesh import SandboxAsync, SandboxService, SandmeshError
+from sandmesh import MeshAsync, SandboxAsync, SandboxService, SandmeshError
 from sandmesh.errors import NotFound
 from sandmesh.sandbox.kernels import Forks
 from sandmesh.sandbox.mcp.connection import McpConnectionAsync
@@ -32,6 +32,8 @@ class SessionSandboxes:
         self.changed: Callable[[], None] = lambda: None
         self.connections = SandboxConnections()
         self._token = token or own
+        self.mesh = MeshAsync(settings.base_url, self._token)
+        """A client of the mesh, which is not started."""
         self._user = (settings.user if token is None else None) or NOBODY
         self._mesh = SandboxService(settings.base_url, self._token, settings.timeout, ttl=settings.ttl)
         self._lock = asyncio.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import structlog
@@ -15,7 +16,7 @@ from mcp.server.models import InitializationOptions
 
 from sandmesh import SandmeshError, __version__
 from sandmesh.errors import ToolNotFound
-from sandmeshd.facades.mcp.client_messages import ClientMessages
+from sandmeshd.facades.mcp.client_messages import ClientMessages, ask_to_allow, elicits
 from sandmeshd.facades.mcp.failures import GONE, failed_result, mesh_error, unknown_tool
 from sandmeshd.facades.mcp.inner_servers import InnerServers
 from sandmeshd.facades.mcp.large_results import SCHEME as RESULTS
@@ -27,6 +28,7 @@ from sandmeshd.facades.mcp.sandbox_tools import NAMES, manage
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.subscriptions import Subscriptions
 from sandmeshd.facades.mcp.tool_list import check_offered, has_output_schema, offered_tools
+from sandmeshd.facades.refusals import HostApprovals
 
 log = structlog.get_logger()
 
@@ -43,6 +45,7 @@ class SessionServer:
         self._workspace = WorkspaceResources(sandboxes, self._large.part_bytes)
         self._subscriptions = Subscriptions(self._workspace)
         self._inner = InnerServers(sandboxes, self._large.part_bytes)
+        self._approvals = HostApprovals()
         self._tasks: set[asyncio.Task[None]] = set()
         sandboxes.changed = self._lists_changed
         self.server: Server[Any] = Server(
@@ -132,10 +135,13 @@ class SessionServer:
             else:
                 async with progress_reporter(context.session.report_progress) as receive:
                     result = await box.call_tool(name, arguments, receive)
-            return await self._replies.write(box, result, bound, lambda: has_output_schema(self._sandboxes, name))
+            reply = await self._replies.write(box, result, bound, lambda: has_output_schema(self._sandboxes, name))
         except GONE:
             await self._sandboxes.lost(box)
             raise
+        if self._sandboxes.settings.ask and elicits(context.session):
+            await _settle(self._approvals, self._sandboxes, box.sandbox_id, context, reply)
+        return reply
 
     async def _list_resources(
         self, _: Context, params: types.PaginatedRequestParams | None
@@ -201,6 +207,26 @@ class SessionServer:
     @property
     def _messages(self) -> ClientMessages:
         return self._sandboxes.connections.messages
+
+
+async def _settle(
+    approvals: HostApprovals,
+    sandboxes: SessionSandboxes,
+    sandbox_id: str,
+    context: Context,
+    reply: types.CallToolResult,
+) -> None:
+    """Ask about the hosts that the sandbox was refused, and add to the reply what is allowed from now on."""
+    ask = partial(ask_to_allow, context.session, context.request_id)
+    try:
+        async with sandboxes.mesh as mesh:
+            allowed = await approvals.settle(mesh, sandbox_id, ask)
+    except SandmeshError as error:
+        log.warning("a refused host was not allowed", reason=error.reason, error=error.message)
+        return
+    if allowed:
+        said = f"The user allows {', '.join(allowed)} from now on: run again what was refused."
+        reply.content.append(types.TextContent(type="text", text=said))
 
 
 def _instructions(sandboxes: SessionSandboxes) -> str:

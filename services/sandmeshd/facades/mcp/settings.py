@@ -53,6 +53,9 @@ class AdapterSettings(BaseModel):
     manage: bool = False
     """Whether there are tools that list, make, switch and end sandboxes."""
 
+    ask: bool = False
+    """Whether the client's user is asked, by elicitation, to allow a host that the sandbox was refused."""
+
     reply_characters: int = Field(default=REPLY_CHARACTERS, ge=1)
     """The most characters of text that a model is sent for one call; a call's `_meta` may set another number."""
 
