@@ -39,17 +39,17 @@ class Runtime:
     generation: str = "1"
     """What its templates are made of."""
     failures: list[SandmeshError] = field(default_factory=list[SandmeshError])
-    """Raised by the next creates, one each."""
+    """Raised by the next creates and pauses, one each."""
     snapshots: dict[str, pb.RuntimeSnapshot] = field(default_factory=dict[str, pb.RuntimeSnapshot])
     takes_snapshots: bool = True
     agent_port: bool = False
     """Whether each sandbox needs a port of the node's range."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    """Creates wait for it."""
+    """Creates and pauses wait for it."""
     broken: set[str] = field(default_factory=set[str])
     """Templates that cannot be prepared."""
     entered: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a create waits at the gate."""
+    """Set when one waits at the gate."""
     changes: set[asyncio.Queue[pb.RuntimeSandbox]] = field(default_factory=set[asyncio.Queue[pb.RuntimeSandbox]])
     started: list[asyncio.Task[asyncio.subprocess.Process]] = field(
         default_factory=list[asyncio.Task[asyncio.subprocess.Process]]
@@ -208,6 +208,11 @@ class ProcessDriver:
         return pb.InstallTokenResponse()
 
     async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
+        if not self.runtime.gate.is_set():
+            self.runtime.entered.set()
+            await self.runtime.gate.wait()
+        if self.runtime.failures:
+            raise self.runtime.failures.pop(0)
         self._signal(request.sandbox_id, signal.SIGSTOP, pb.RUNTIME_STATE_PAUSED)
         return pb.PauseSandboxResponse()
 

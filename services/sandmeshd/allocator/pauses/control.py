@@ -105,7 +105,12 @@ class PauseControl:
             QuotaExceeded: It would count against a quota that is reached; it stays as it was.
         """
         # A client that goes away leaves no intent behind: what was begun is finished without it.
-        return await asyncio.shield(self._tasks.spawn(self._change(sandbox_id, token, target, cause or Cause())))
+        changing = self._tasks.spawn(self._change(sandbox_id, token, target, cause or Cause()))
+        try:
+            return await asyncio.shield(changing)
+        except asyncio.CancelledError:
+            changing.add_done_callback(partial(_log_failure, sandbox_id, target))
+            raise
 
     async def _change(self, sandbox_id: str, token: int, target: str, cause: Cause) -> RecordState:
         # One change at a time: a driver that is called twice may answer in another order.
@@ -154,6 +159,15 @@ class PauseControl:
     async def _settle(self, settle: Callable[[], Awaitable[RecordState | None]]) -> RecordState | None:
         """Record how a change ended, also where the store is away just then."""
         return await retry_until_available(settle, _SETTLE_SECONDS)
+
+
+def _log_failure(sandbox_id: str, target: str, changed: asyncio.Task[RecordState]) -> None:
+    """Log why a change failed whose client has gone away."""
+    error = None if changed.cancelled() else changed.exception()
+    if isinstance(error, SandmeshError):
+        log.info("a change failed after its client left", sandbox_id=sandbox_id, to=target, error=error.message)
+    elif error is not None:
+        log.error("a change failed unexpectedly", sandbox_id=sandbox_id, to=target, exc_info=error)
 
 
 _NEEDS: Final = {

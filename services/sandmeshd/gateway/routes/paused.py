@@ -187,7 +187,8 @@ async def _share(tasks: dict[str, asyncio.Task[T]], name: str, work: Callable[[]
     task = tasks.get(name)
     if task is None:
         task = tasks[name] = asyncio.create_task(work())
-        task.add_done_callback(lambda _: tasks.pop(name, None))
+        # Its failure is read here, too: all who waited may have left.
+        task.add_done_callback(lambda done: (tasks.pop(name, None), done.cancelled() or done.exception()))
     return await asyncio.shield(task)
 
 
