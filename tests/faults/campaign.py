@@ -76,12 +76,12 @@ class Outcome:
         return asdict(self)
 
 
-async def run_round(plan: Plan, folder: Path, log: Log = print) -> Outcome:
-    """Run one round in a mesh of its own."""
+async def run_round(plan: Plan, folder: Path, log: Log = print, workload: type[Workload] = Workload) -> Outcome:
+    """Run one round in a mesh of its own, with clients that do what a workload says."""
     async with open_world(folder, shape=plan.shape, environment=LEASES) as world:
         idle = await _warm_up(world)
         storm = Storm(world, plan.seed, plan.pause, plan.away, course=plan.course)
-        work = Workload(world.addresses)
+        work = workload(world.addresses)
         began, calm = time.monotonic(), asyncio.Event()
         running = asyncio.create_task(work.run(plan.clients, 1 << 40, until=calm))
         logging_progress = asyncio.create_task(_log_progress(work, storm, plan, log))

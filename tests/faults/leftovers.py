@@ -15,10 +15,11 @@ KEPT = frozenset(
         *("tomb", "left", "events", "pools", "queue_sequence", "queue_limit", "sandbox", "user", "user_session"),
         "usage",
         "exposed",
+        *("snapshots", "snapshot_bytes"),
     }
 )
 """Families of keys that a mesh without sandboxes may have: clocks, who lives, the audit, what was used, what runs out
-by itself."""
+by itself, and counts of snapshots, which are corrected when somebody reads them."""
 
 EXPIRING = frozenset({"tomb", "left", "user_session", "exposed"})
 

@@ -128,8 +128,9 @@ def _is_spare(pid: int) -> bool:
 
 
 def folders_left(paths: MeshPaths) -> list[str]:
-    """List the folders of sandboxes that are there."""
-    folders = [path for node in paths.of_all_nodes() for path in (node.sandboxes, node.agents)]
+    """List the folders of sandboxes and snapshots that are there."""
+    nodes = paths.of_all_nodes()
+    folders = [path for node in nodes for path in (node.sandboxes, node.agents, node.node_state / "snapshots")]
     return [f"folder {path}" for folder in folders if folder.is_dir() for path in folder.iterdir()]
 
 
