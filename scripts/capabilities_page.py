@@ -73,6 +73,8 @@ YES_OR_NO: Mapping[str, str] = {
     "desktop": "a desktop",
 }
 
+MARKS: Mapping[str, str] = {"namespaces": "files and kernels", "user-space kernel": "files"}
+NO_MARKS_RUN = ("fc, agentrun", "boxlite (not run)", "kubernetes 1.20", "kubernetes from 1.22")
 NETWORKS: Mapping[str, str] = {
     "fc, agentrun": "no internet access, by the vendor",
     "boxlite (not run)": "BoxLite's own proxy",
@@ -98,6 +100,8 @@ def _rows(columns: Sequence[pb.Capabilities]) -> Iterator[tuple[str, list[str]]]
         )
     for field, what in YES_OR_NO.items():
         yield what, ["yes" if getattr(column, field) else "no" for column in columns]
+    holds = ["not run" if name in NO_MARKS_RUN else MARKS[one.isolation] for name, one in DRIVERS.items()]
+    yield "marks and rewinds", holds
     yield "devices", [", ".join(column.devices) or "no" for column in columns]
     yield "isolation", [column.isolation for column in columns]
 

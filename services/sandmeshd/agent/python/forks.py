@@ -21,6 +21,9 @@ _MOST_BYTES: Final = 65_536
 _MOST_NAMED: Final = 65
 _MOST_CHARACTERS: Final = 2_000
 _MOST_ERRNO: Final = 4_096
+_NOT_ADOPTED: Final = (
+    "The kernel cannot be forked: its fork has ended, or this system does not hand it over, as gVisor does not."
+)
 _UNANSWERED: Final = 4
 """How many forks are requested ahead: their descriptors are open on both sides."""
 
@@ -158,7 +161,12 @@ async def _adopt_all(forks: KernelForks, processes: ProcessSpawner) -> None:
 async def _adopt(kernel: KernelProcess, processes: ProcessSpawner) -> None:
     pid = await kernel.forked()
     processes.adopt(kernel.process, pid)
-    kernel.pid = await kernel.process.started
+    try:
+        kernel.pid = await kernel.process.started
+    except ToolFailure as error:
+        if os.strerror(errno.ESRCH) in str(error):
+            raise ToolFailure(_NOT_ADOPTED) from None
+        raise
     kernel.used = True
 
 
