@@ -61,13 +61,13 @@ async def show_ended_tokens(target: Target, tally: Tally) -> None:
         for method in public_methods():
             name = f"{method.containing_service.name}.{method.name}"
             try:
-                await target.world.send(method, REQUESTS[name](target.adas), who, 5.0)
-                held = False
+                await target.world.send(method, REQUESTS[name](target.adas), who)
+                answer = "answered"
             except SandmeshError as error:
-                held = error.reason == "UNAUTHENTICATED"
+                answer = error.reason
             except TimeoutError:
-                held = False
-            tally.note(f"{who}: {name}", held=held)
+                answer = "not answered"
+            tally.note(f"{who}: {name}: {answer}", held=answer == "UNAUTHENTICATED")
 
 
 async def look_for_remains(target: Target, tally: Tally) -> None:

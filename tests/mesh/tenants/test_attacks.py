@@ -16,7 +16,7 @@ from tests.attacks.target import Target, open_target
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "threat-model.md"
-QUICK = [name for name in FIELDS if name.startswith(("URLs", "the same by name", "remains", "lines"))]
+QUICK = [name for name in FIELDS if name.startswith(("URLs", "the same by name", "the console", "remains", "lines"))]
 """The others have tests: of every RPC and route, of E2B's types, of hostile pages."""
 
 
