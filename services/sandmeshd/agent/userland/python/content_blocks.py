@@ -15,8 +15,6 @@ SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "appli
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _quoted: Final = json.encoder.encode_basestring_ascii
-LARGEST_FORM: Final = 16 << 20
-"""A form of a displayed object that is larger is left out, with a note."""
 DISPLAY: Final = "sandmesh/display"
 """In a block's `_meta`: the id of the display that it belongs to."""
 REPLACES: Final = "sandmesh/replaces"
@@ -76,11 +74,11 @@ def bundle(data: Mapping[str, Any]) -> Iterator[bytes]:
     yield from texts(text, "stdout", kept or None)
     for kind, size in large.items():
         form = data[kind]
-        if size <= LARGEST_FORM:
+        if size <= plain_forms.LARGEST_FORM:
             is_text = isinstance(form, str) and not kind.endswith("json")
             yield from _more(kind, form if is_text else _ENCODER.encode(form))
         else:
-            yield encode(_text(_left_out(f"{kind} form", size, LARGEST_FORM), "stderr", None))
+            yield encode(_text(_left_out(f"{kind} form", size, plain_forms.LARGEST_FORM), "stderr", None))
 
 
 def of_display(blocks: Iterable[bytes], display: str, *, replaces: bool) -> Iterator[bytes]:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 LONGEST: Final = 4_000
 """The most characters of a text that was made of another form."""
+LARGEST_FORM: Final = 16 << 20
+"""A form of a displayed object that is larger is left out, with a note."""
 LONGEST_OWN: Final = 65_536
 """The most characters of the text of an object that has other forms, too."""
 _READ: Final = 1 << 20
@@ -48,7 +50,11 @@ def text_of(plain: Any, forms: Mapping[str, Any]) -> str:
             form = forms[kind]
             return _bounded(form if isinstance(form, str) else json.dumps(form))
     if isinstance(html, str):
-        return _bounded(_read(html[:_READ])) or _bounded(text) or _note("text/html", html)
+        read = _read(html[:_READ])
+        if len(html) > LARGEST_FORM:
+            # A note follows in place of the form.
+            return read[:LONGEST]
+        return _bounded(read) or _bounded(text) or _note("text/html", html)
     return _bounded(text) or next(_note(kind, form) for kind, form in forms.items())
 
 

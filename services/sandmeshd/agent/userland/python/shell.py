@@ -257,9 +257,6 @@ class KernelShell(InteractiveShell):
     def init_completer(self) -> None:
         """Put it off."""
 
-    # sys.path stays as it is: `InstalledPackages` adds the user's own packages, once there may be some.
-    init_virtualenv = init_completer
-
     @property
     def configurables(self) -> list[Any]:
         """What %config knows: what completes names is there for who looks from outside."""
@@ -319,6 +316,9 @@ class KernelShell(InteractiveShell):
 
     def init_io(self) -> None:
         """Leave the streams as they are."""
+
+    # And sys.path: `InstalledPackages` adds the user's own packages, where they can be there.
+    init_virtualenv = init_io
 
 
 def _read_plainly(owner: Any, names: Iterable[str]) -> None:
