@@ -34,6 +34,16 @@ COUNTING = "(while :; do echo >>$HOME/count; done) </dev/null >/dev/null 2>&1 &"
 FORKING = "(while :; do (true); done) </dev/null >/dev/null 2>&1 &"
 
 
+WAITS = """
+import os
+os.mkfifo("fifo")
+print("ready", flush=True)
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "fifo", os.O_RDONLY, 0)])
+open("spawned", "w").close()
+"""
+"""Waits in the system, until its child, which shares its memory, has opened a FIFO: no signal stops it there."""
+
+
 async def _pause(driver: Driver) -> None:
     await driver.pause_sandbox(pb.PauseSandboxRequest(sandbox_id="one"))
 
@@ -200,6 +210,38 @@ async def test_what_ended_or_never_was_cannot_be_paused(paths: MeshPaths) -> Non
         processes.close()
         with pytest.raises(SandboxLost):
             await _pause(driver)
+
+
+async def test_a_program_that_waits_in_the_system_is_paused_and_goes_on(paths: MeshPaths) -> None:
+    settings = BubblewrapSettings(paths=paths)
+    async with open_driver(settings) as driver:
+        made = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
+        await run(made, f"cat >waits.py <<'END'\n{WAITS}\nEND\n{COUNTING}")
+        await run(made, "(python3 waits.py >log 2>&1 &); until grep -q ready log; do sleep 0.05; done; sleep 0.3")
+        await _pause(driver)
+        assert await _state(driver) == "RUNTIME_STATE_PAUSED"
+        assert "D" in _states(MeshFolders(paths).folder("one"))
+        await _resume(driver)
+        assert (await run(made, "[ ! -e spawned ] && echo >fifo")).exit_code == 0
+        assert (await run(made, "until [ -e spawned ]; do sleep 0.05; done")).exit_code == 0
+
+
+async def test_a_group_that_does_not_freeze_is_no_pause_and_all_goes_on(paths: MeshPaths, tmp_path: Path) -> None:
+    settings = BubblewrapSettings(paths=paths)
+    folder = MeshFolders(paths).folder("one")
+    async with open_driver(settings) as driver:
+        made = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
+        groups = folder.groups.read_text() if folder.groups.exists() else None
+        (tmp_path / "cgroup.freeze").write_text("0")
+        (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+        folder.groups.write_text(f"{tmp_path}\n")
+        with pytest.raises(WrongState, match=r"one is not paused, as .* did not stand still in 5 s") as caught:
+            await pause(folder)
+        assert caught.value.facts == {"state": "READY"}
+        assert (tmp_path / "cgroup.freeze").read_text() == "0"
+        folder.groups.write_text(groups) if groups is not None else folder.groups.unlink()
+        assert await _state(driver) == "RUNTIME_STATE_RUNNING"
+        assert (await run(made, "echo here")).stdout == "here\n"
 
 
 @pytest.fixture

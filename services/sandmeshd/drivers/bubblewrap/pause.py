@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import InternalError
+from sandmesh.errors import WrongState
 from sandmeshd.drivers.bubblewrap.pause_memory import give_back, measure, outcome
 from sandmeshd.drivers.node.processes import found
 from sandmeshd.drivers.node.records import Folder
@@ -30,6 +30,11 @@ POLL_SECONDS = 0.005
 _STILL = frozenset("TtZXx")
 """States that a process leaves only by a signal, if at all (proc_pid_stat(5))."""
 _ENDED = frozenset("ZXx")
+_IN_SYSTEM = frozenset("D")
+"""Waits in the system, as a process does whose child shares its memory (vfork(2)): it stops before it runs on."""
+_SYSTEM_SECONDS = 0.3
+"""How long such a wait may last before it counts as standing still."""
+_MOST_NAMED = 8
 
 
 def is_paused(folder: Folder) -> bool:
@@ -41,7 +46,7 @@ async def pause(folder: Folder) -> None:
     """Stop every process of a sandbox; one that is paused stays so.
 
     Raises:
-        InternalError: Some do not stop; all of them go on.
+        WrongState: Some do not stop; all of them go on.
     """
     if not is_paused(folder):
         _write_mark(folder)
@@ -49,8 +54,13 @@ async def pause(folder: Folder) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await _stop(folder)
     except TimeoutError:
+        moving = [pid for pid in _processes(folder) if not _states(pid) <= _STILL]
+        named = ", ".join(f"{pid} ({_command(pid)})" for pid in moving[:_MOST_NAMED]) or "its control group"
         await resume(folder)
-        raise InternalError(f"the processes of {folder.sandbox_id} do not stand still: try again") from None
+        message = (
+            f"{folder.sandbox_id} is not paused, as {named} did not stand still in {PATIENCE_SECONDS:g} s: try again"
+        )
+        raise WrongState(message, {"state": "READY"}) from None
 
 
 async def pause_files(folder: Folder) -> None:
@@ -59,7 +69,7 @@ async def pause_files(folder: Folder) -> None:
     Only what starts user code's processes is left: the first process of each PID namespace, and those of the outermost.
 
     Raises:
-        InternalError: Some do not stop; all of them go on.
+        WrongState: Some do not stop; all of them go on.
     """
     await pause(folder)
     # Nothing moves, so the list is complete; a process that stands still ends by SIGKILL all the same.
@@ -84,7 +94,7 @@ async def pause_and_give_back(folder: Folder, ends: bool) -> sandbox_pb2.PauseMe
     """Pause a sandbox, with files only where it `ends` processes, and return memory to the machine.
 
     Raises:
-        InternalError: Some processes do not stop; all of them go on.
+        WrongState: Some processes do not stop; all of them go on.
     """
     groups = [Path(path) for path in folder.group_paths()]
     before = measure(groups, _processes(folder))
@@ -156,10 +166,13 @@ async def _freeze(group: Path) -> None:
 
 async def _stop_by_signal(folder: Folder) -> None:
     before: list[int] = []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     # A process may fork until it has stopped: the list is complete once all on it stood still while it was made.
     while True:
         listed = _processes(folder)
-        moving = [pid for pid in listed if not _states(pid) <= _STILL]
+        still = _STILL | _IN_SYSTEM if loop.time() - began > _SYSTEM_SECONDS else _STILL
+        moving = [pid for pid in listed if not _states(pid) <= still]
         if not moving and listed == before:
             return
         for pid in moving:
@@ -206,6 +219,12 @@ def _states(pid: int) -> set[str]:
             with suppress(OSError):
                 states.add(_fields(Path(task.path) / "stat")[0])
     return states
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    return "ended"
 
 
 def _fields(stat: Path) -> list[str]:
