@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 import grpc
@@ -194,6 +195,19 @@ async def test_another_user_resumes_nothing() -> None:
             assert await box.get_status() == "paused"
             assert await _run(address, tokens["ada"], box.sandbox_id)
             assert await box.get_status() == "ready"
+
+
+@pytest.mark.parametrize("mode", ["memory", "files"])
+async def test_a_paused_sandbox_keeps_its_place_on_a_full_node(mode: Literal["memory", "files"]) -> None:
+    async with run_mesh(max_sandboxes=1) as mesh, BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.fs.write("kept.txt", "kept")
+        await box.pause(mode=mode)
+        other = BaseSandboxAsync(base_url=mesh.addresses[0], timeout=2)
+        with pytest.raises((errors.PoolExhausted, errors.DeadlineExceeded)):
+            await other.start()
+        await other.close()
+        assert await box.get_status() == "paused"
+        assert await box.fs.read("kept.txt") == "kept"
 
 
 async def test_a_pause_with_files_frees_memory_and_the_next_call_has_a_new_kernel(

@@ -95,3 +95,45 @@ async def test_what_its_owner_may_not_read_is_marked_and_copied_and_named_where_
     gc.collect()
     assert not unhandled
     assert [path.name for path in (tmp_path / "got").iterdir()] == ["new"]
+
+
+async def test_a_rewind_ends_another_clients_cell_by_name_and_leaves_its_commands(mesh: Mesh) -> None:
+    address = mesh.addresses[0]
+    async with (
+        BaseSandboxAsync(base_url=address) as box,
+        BaseSandboxAsync(sandbox_id=box.sandbox_id, base_url=address) as other,
+    ):
+        await box.fs.write("state", "first")
+        await box.run_ipython_cell("tried = []")
+        mark = await box.mark()
+        cell = asyncio.create_task(
+            other.run_ipython_cell("tried.append(1); open('begun', 'w').close(); import time; time.sleep(60)")
+        )
+        command = asyncio.create_task(other.run_shell_command("until [ -e go ]; do sleep 0.05; done; echo went on"))
+        await box.run_shell_command("until [ -e begun ]; do sleep 0.05; done; echo second > state")
+        await box.rewind(mark)
+        ended = await cell
+        assert ended.is_error
+        assert f"rewound to {mark.kernels[0].mark_id}" in ended.text
+        assert (await box.run_ipython_cell("tried, open('state').read()")).text == "([], 'first')"
+        await box.fs.write("go", "")
+        assert (await command).text.strip() == "went on"
+
+
+async def test_a_pause_that_keeps_files_only_ends_marks_of_kernels_and_one_in_memory_none(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.fs.write("state", "first")
+        await box.run_ipython_cell("tried = []")
+        mark = await box.mark()
+        await box.fs.write("state", "second")
+        await box.pause()
+        await box.rewind(mark)  # which wakes it
+        assert (await box.run_ipython_cell("tried, open('state').read()")).text == "([], 'first')"
+        files = await box.mark(kernels=False)
+        await box.fs.write("state", "third")
+        await box.pause(mode="files")
+        with pytest.raises(errors.WrongState, match="a pause that keeps files only"):
+            await box.rewind(mark)
+        assert await box.fs.read("state") == "third"
+        await box.rewind(files)
+        assert await box.fs.read("state") == "first"

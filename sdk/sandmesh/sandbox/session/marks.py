@@ -109,5 +109,5 @@ def _id_of(mark: SandboxMark | str) -> str:
 
 
 def _gone(mark_id: str) -> WrongState:
-    message = f"there is no mark {mark_id!r}: it was dropped, or the sandbox was paused without its memory since"
+    message = f"there is no mark {mark_id!r}: it was dropped, or is another sandbox's"
     return WrongState(message, {"state": "NO_MARK", "mark_id": mark_id})

@@ -178,7 +178,9 @@ async def _answer(control: socket.socket) -> dict[str, Any]:
     """
     data = await asyncio.get_running_loop().sock_recv(control, _MOST_BYTES)
     if not data:
-        raise ToolFailure("The kernel ended before it was forked: it may have run out of memory.")
+        raise ToolFailure(
+            "The kernel ended before it was forked: by a lack of memory, or a pause that keeps files only."
+        )
     return _read(data)
 
 
