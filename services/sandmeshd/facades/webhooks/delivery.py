@@ -66,6 +66,28 @@ class _Letters:
         return self._infos.get(event.sandbox_id)
 
 
+class _Undelivered:
+    """The events that were read and are to be delivered, a bounded number."""
+
+    def __init__(self, cursor: str, most: int) -> None:
+        self.cursor = cursor
+        """All events up to this one were delivered, given up or filtered out."""
+        self._newest = cursor
+        self._before: OrderedDict[str, str] = OrderedDict()
+        """Each with the one that was read before it."""
+        self.room = asyncio.Semaphore(most)
+
+    def add(self, event_id: str) -> None:
+        """Add an event, for which there was room."""
+        self._before[event_id], self._newest = self._newest, event_id
+
+    def settle(self, event_id: str) -> None:
+        """Take an event out; one that is refused for long holds up only those of its sandbox."""
+        del self._before[event_id]
+        self.cursor = next(iter(self._before.values()), self._newest)
+        self.room.release()
+
+
 class Delivery:
     """Delivers the events of one webhook."""
 
@@ -76,12 +98,9 @@ class Delivery:
         self._hook = hook
         self._mesh = mesh
         self._progress = hooks.progress(hook.name)
-        self._waiting: OrderedDict[str, str] = OrderedDict()
-        """The events that are to be delivered, each with the one that was read before it."""
-        self._newest = self._progress.cursor
+        self._undelivered = _Undelivered(self._progress.cursor, most_waiting)
         self._queues: dict[str, deque[SandboxEvent]] = {}
         self._workers: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(most_waiting)
         self._turns = asyncio.Semaphore(SIMULTANEOUS)
         self._letters = _Letters(form, mesh)
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -113,7 +132,7 @@ class Delivery:
                 await self._check_gap(after)
                 async with self._mesh.events.follow(after=after) as events:
                     async for event in events:
-                        await self._room.acquire()
+                        await self._undelivered.room.acquire()
                         self._take(event, endpoint)
                         after = event.event_id
             except SandmeshError as error:
@@ -128,7 +147,7 @@ class Delivery:
             log.warning("events are gone that a webhook had not sent", webhook=self._hook.name, after=after)
 
     def _take(self, event: SandboxEvent, endpoint: Endpoint) -> None:
-        self._waiting[event.event_id], self._newest = self._newest, event.event_id
+        self._undelivered.add(event.event_id)
         queue = self._queues.get(event.sandbox_id)
         if queue is not None:
             queue.append(event)
@@ -152,14 +171,9 @@ class Delivery:
             if await self._wanted(event):
                 await self._deliver(event, endpoint)
             queue.popleft()
-            self._settle(event.event_id)
+            self._undelivered.settle(event.event_id)
+            self._progress.cursor = self._undelivered.cursor
         del self._queues[sandbox_id]
-
-    def _settle(self, event_id: str) -> None:
-        del self._waiting[event_id]
-        self._progress.cursor = next(iter(self._waiting.values()), self._newest)
-        # One that is refused for long holds up only those of its sandbox.
-        self._room.release()
 
     async def _deliver(self, event: SandboxEvent, endpoint: Endpoint) -> None:
         letter = await self._letters.write(event)
