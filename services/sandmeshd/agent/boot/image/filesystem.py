@@ -61,13 +61,21 @@ def _enter_root(root: dict[str, Any], images: list[list[int]], sources: list[tup
         os.mkdir(f"image{number}")  # noqa: PTH102
         # Without an upper directory there must be two.
         shut = _SHUT | syscalls.MS_RDONLY
-        syscalls.mount("overlay", f"image{number}", "overlay", shut, f"lowerdir={other}:none,userxattr")
+        _overlay(f"image{number}", shut, f"lowerdir={other}:none,userxattr")
         places.append((mounts.detached(f"image{number}"), f"{root['images_directory']}/{number}"))
     os.mkdir("root")  # noqa: PTH102
     options = f"lowerdir={lower},upperdir=disk/upper,workdir=disk/work,userxattr,volatile"
-    syscalls.mount("overlay", "root", "overlay", syscalls.MS_NODEV, options)
+    _overlay("root", syscalls.MS_NODEV, options)
     mounts.enter_root("root")
     return places
+
+
+def _overlay(target: str, flags: int, options: str) -> None:
+    try:
+        syscalls.mount("overlay", target, "overlay", flags, options)
+    except OSError as error:
+        fix = "load the module overlay, take Linux 5.11 or newer, or choose the docker driver"
+        raise OSError(error.errno, f"{error.strerror}; images need overlayfs in user namespaces: {fix}") from None
 
 
 def _lower(prefix: str, layers: list[int]) -> str:
