@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from sandmesh import Limits
 from sandmesh.sandbox.boxes import BaseSandboxAsync
 from tests.image_roots import packages_root
 from tests.mesh.conftest import MeshMaker
@@ -123,3 +124,21 @@ async def test_what_is_installed_serves_in_snapshots_and_forks(make_mesh: MeshMa
         images: dict[str, Any] = {"debian": ((packages_root(source),), {"Env": ["PATH=/usr/sbin:/usr/bin"]})}
         async with mesh_with(make_mesh, images) as (mesh, folder):
             await check(mesh.addresses[0], f"oci:{folder}/debian", GREETER, [f"127.0.0.1:{port}"])
+
+
+@pytest.mark.needs("debian")
+async def test_a_full_disk_fails_an_install_which_goes_on_once_there_is_room(make_mesh: MeshMaker) -> None:
+    with tempfile.TemporaryDirectory(prefix="sm-", dir="/var/tmp") as made, repository(Path(made)) as port:
+        source = f"deb [trusted=yes] http://127.0.0.1:{port} ./\n"
+        images: dict[str, Any] = {"debian": ((packages_root(source),), {"Env": ["PATH=/usr/sbin:/usr/bin"]})}
+        limits = Limits(disk="16MiB")
+        async with mesh_with(make_mesh, images) as (mesh, folder):
+            reached, image = [f"127.0.0.1:{port}"], f"oci:{folder}/debian"
+            async with BaseSandboxAsync(base_url=mesh.addresses[0], image=image, network=reached, limits=limits) as box:
+                filled = await box.run_shell_command("head -c 64M /dev/zero > /workspace/filled")
+                assert "No space left on device" in filled.text
+                refused = await box.run_shell_command(GREETER.install)
+                assert refused.is_error
+                assert "No space left on device" in refused.text
+                await run(box, "rm /workspace/filled")
+                await _install(box, GREETER)
