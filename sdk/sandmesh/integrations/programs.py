@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sandmesh import ProcessAsync, SandboxAsync, SandmeshError
 from sandmesh.events import Output, Result
 
+MOST_OUTPUT: Final = 16 << 20
+"""Bytes of each of a program's streams that are kept."""
+MOST_DATA: Final = 1 << 30
+"""Bytes that a script may return."""
 _INPUT_CHUNK: Final = 256 * 1024
 _UNPACK: Final = 'mkdir -p -- "$1" && tar -xf - -C "$1"'
 # As a copy: into a directory that exists, under the file's own name.
@@ -26,7 +31,7 @@ mv -f -- "$made/$2" "$folder/$name" && rmdir "$made"
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended, and what it wrote."""
+    """How a program ended, and what it wrote; of a longer stream the beginning, and a line with what was left out."""
 
     result: Result
     stdout: bytes
@@ -47,34 +52,61 @@ async def run_program(
     Raises:
         SandmeshError: The sandbox is gone, or an argument does not fit.
     """
-    written = {"stdout": bytearray(), "stderr": bytearray()}
-    started = box.processes.start(arguments, cwd=cwd, env=dict(env) if env else None, timeout=timeout)
-    async with await started as process:
+    streams = {"stdout": _Stream(MOST_OUTPUT), "stderr": _Stream(MOST_OUTPUT)}
+    result = await _run(box, arguments, streams, cwd=cwd, env=dict(env) if env else None, timeout=timeout, data=data)
+    return Ended(result, streams["stdout"].text(), streams["stderr"].text())
+
+
+class _Stream:
+    """The beginning of a stream, and how much followed."""
+
+    def __init__(self, most: int, *, refuses: bool = False) -> None:
+        self.data = bytearray()
+        self._most = most
+        self._refuses = refuses
+        self._more = 0
+
+    def add(self, data: bytes) -> None:
+        kept = data[: self._most - len(self.data)]
+        self.data += kept
+        self._more += len(data) - len(kept)
+        if self._more and self._refuses:
+            raise OSError(errno.EFBIG, f"it has more than {self._most} bytes")
+
+    def text(self) -> bytes:
+        note = f"\n[{self._more} further bytes were left out]\n" if self._more else ""
+        return bytes(self.data) + note.encode()
+
+
+async def _run(
+    box: SandboxAsync, arguments: Sequence[str], streams: Mapping[str, _Stream], *, data: bytes, **options: Any
+) -> Result:
+    async with await box.processes.start(arguments, **options) as process:
         feeding = asyncio.create_task(_feed(process, data))
         try:
             async for event in process:
                 if isinstance(event, Output):
-                    written[event.stream] += event.data
-            result = await process.wait()
+                    streams[event.stream].add(event.data)
+            return await process.wait()
         finally:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
-    return Ended(result, bytes(written["stdout"]), bytes(written["stderr"]))
 
 
 async def run_script(box: SandboxAsync, script: str, *arguments: str, data: bytes = b"") -> bytes:
-    """Run a script of the shell with arguments, and return what it wrote.
+    """Run a script of the shell with arguments, and return what it wrote: at most MOST_DATA bytes.
 
     Raises:
-        OSError: It failed; FileNotFoundError: for a file that is not there.
+        OSError: It failed, or wrote more; FileNotFoundError: for a file that is not there.
         SandmeshError: The sandbox is gone.
     """
-    done = await run_program(box, ["/bin/sh", "-c", script, "sh", *arguments], data=data)
-    if done.result.is_error:
-        said = done.stderr.decode(errors="replace").strip() or done.result.message
+    streams = {"stdout": _Stream(MOST_DATA, refuses=True), "stderr": _Stream(MOST_OUTPUT)}
+    result = await _run(box, ["/bin/sh", "-c", script, "sh", *arguments], streams, data=data)
+    if result.is_error:
+        said = streams["stderr"].text().decode(errors="replace").strip() or result.message
         kind = FileNotFoundError if "No such file" in said else OSError
         raise kind(said)
-    return done.stdout
+    return bytes(streams["stdout"].data)
 
 
 async def upload(box: SandboxAsync, source: Path, target: str) -> None:

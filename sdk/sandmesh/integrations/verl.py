@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
@@ -64,12 +65,13 @@ class SandmeshTool(BaseTool):
         self._replies: dict[str, ReplyFiles] = {}
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
-        """Create the sandbox of a trajectory.
+        """Create the sandbox of a trajectory; one that it had ends.
 
         Raises:
             SandmeshError: It could not be created; `fault` says whose fault that is.
         """
         name = instance_id or str(uuid4())
+        await self.release(name)
         self._boxes[name] = await _box(self.config).start()
         self._replies[name] = ReplyFiles(self._boxes[name])
         return name, ToolResponse()
@@ -94,7 +96,8 @@ class SandmeshTool(BaseTool):
         box = self._boxes.pop(instance_id, None)
         self._replies.pop(instance_id, None)
         if box is not None:
-            await box.close()
+            with suppress(SandmeshError):  # Its lease ends it then.
+                await box.close()
 
 
 async def compute_score(

@@ -32,7 +32,7 @@ class HostApprovals:
     """Asks about each host that a sandbox was refused once, and allows those that are approved."""
 
     def __init__(self) -> None:
-        self._questions: set[tuple[str, str]] = set()
+        self._prompts: set[tuple[str, str]] = set()
 
     async def settle(self, mesh: MeshAsync, sandbox_id: str, ask: Callable[[str], Awaitable[bool]]) -> list[str]:
         """Ask about the hosts that were refused since; return those that are allowed from now on.
@@ -42,13 +42,13 @@ class HostApprovals:
         """
         network = mesh.sandboxes.network(sandbox_id)
         refused = refused_hosts(await mesh.events.list(sandbox_id, limit=_EVENTS))
-        fresh = [host for host in refused if (sandbox_id, host) not in self._questions][:_MOST]
+        fresh = [host for host in refused if (sandbox_id, host) not in self._prompts][:_MOST]
         if not fresh:
             return []
         granted = set((await network.show()).grant.hosts)
         allowed: list[str] = []
         for host in fresh:
-            self._questions.add((sandbox_id, host))
+            self._prompts.add((sandbox_id, host))
             if host not in granted and await ask(host):
                 await network.allow(host)
                 allowed.append(host)

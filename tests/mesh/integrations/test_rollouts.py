@@ -16,7 +16,7 @@ from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.store import ImageStore
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
 from tests.environments import environment_of, with_sdk
-from tests.image_roots import host_root, write_image
+from tests.image_roots import host_root, python_root, write_image
 from tests.mesh.doors.e2b.e2b_world import World, open_world
 from tests.mesh.integrations.scripted_model import EXAMPLES
 from tests.unit.store.waiting import until
@@ -32,9 +32,12 @@ SKYRL = ("skyrl-gym==0.4.0",)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncGenerator[World]:
-    """Run a mesh with an image of this machine's programs."""
+    """Run a mesh with an image of this machine's programs and Python."""
     folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/var/tmp"))
-    await asyncio.to_thread(write_image, folder / "base", (host_root(),), Env=["PATH=/usr/bin:/bin:/usr/sbin:/sbin"])
+    (folder / "none").mkdir()
+    python, _ = await asyncio.to_thread(python_root, folder / "none")
+    path = "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    await asyncio.to_thread(write_image, folder / "base", (host_root("wc", "sleep", "sh"), python), Env=[path])
     store = ImageStore(ImageSettings(images=folder / "images"), folder)
     await store.import_image(folder / "base", "tools:1")
     async with open_world(image_store={"images": folder / "images"}) as running:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -89,6 +92,9 @@ async def test_langchains_tests_of_sandboxes_pass_but_for_what_deepagents_change
 
 BOUNDS = """
 import asyncio
+import os
+import shutil
+import subprocess
 from sandmesh import BaseSandbox
 from sandmesh.integrations.deepagents import SandmeshSandbox
 
@@ -135,3 +141,64 @@ async def test_a_backend_of_deepagents_bounds_what_it_returns_and_ends_what_nobo
     code, output = await run_there(python, tmp_path, world.mesh, "bounds.py")
     assert code == 0, output
     assert "refused: timeout must be 0 or more seconds, not -1" in output
+
+
+AGENTS_SDK = ("openai-agents==0.24.0", "e2b==2.63.0", "e2b-code-interpreter==2.11.5", *SUITE[1:])
+# The SDK's tests of sessions are of its local sandbox; here they get its client for E2B.
+PLUGIN = """
+import agents.sandbox.sandboxes.unix_local as local
+from agents.extensions.sandbox.e2b import E2BSandboxClient, E2BSandboxClientOptions, E2BSandboxType
+
+
+class Client:
+    async def create(self, **options):
+        options["options"] = E2BSandboxClientOptions(sandbox_type=E2BSandboxType.E2B)
+        return await E2BSandboxClient().create(**options)
+
+
+local.UnixLocalSandboxClient = Client
+"""
+SESSION_TESTS = {
+    "test_pty_exec_write_poll_and_unknown_session_errors",
+    "test_pty_ctrl_c_interrupts_long_running_process",
+    "test_pty_terminal_signals_interrupt_even_if_parent_ignores_signal[sigint]",
+    "test_pty_terminal_signals_interrupt_even_if_parent_ignores_signal[sigquit]",
+    "test_non_tty_pty_session_rejects_stdin_and_can_still_be_polled",
+    "test_stop_terminates_active_pty_sessions",
+}
+# The client types a command with a terminal into a shell, which is still there when the command has ended.
+OF_THE_SHELL = {name for name in SESSION_TESTS if "test_pty_" in name}
+
+
+def unpack(folder: Path) -> Path:
+    """Unpack the source distribution in a folder; return where it is."""
+    [packed] = folder.glob("*.tar.gz")
+    shutil.unpack_archive(packed, folder / "unpacked")
+    [made] = (folder / "unpacked").iterdir()
+    return made
+
+
+async def test_the_agents_sdks_tests_of_terminals_pass_but_for_those_that_its_client_runs_in_a_shell(
+    world: World, tmp_path: Path
+) -> None:
+    python = await asyncio.to_thread(environment_of, *AGENTS_SDK, with_own=False)
+    source = ("download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(tmp_path), AGENTS_SDK[0])
+    code, output = await run_there(python, tmp_path, world.mesh, "-m", "pip", *source)
+    assert code == 0, output
+    folder = await asyncio.to_thread(unpack, tmp_path)
+    (folder / "on_a_mesh.py").write_text(PLUGIN)
+    tests = [f"tests/sandbox/test_unix_local.py::TestUnixLocalPty::{name}" for name in sorted(SESSION_TESTS)]
+    options = ("-q", "--noconftest", "-p", "on_a_mesh", "-o", "asyncio_mode=auto", "-rf", "--tb=line", "-W", "ignore")
+    variables = {**world.mesh.e2b, "E2B_API_KEY": await world.key(tmp_path.name), "PYTHONPATH": str(folder)}
+    program = await asyncio.create_subprocess_exec(
+        str(python),
+        *("-m", "pytest", *options, *tests),
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(program.communicate(), 300)
+    failed = {line.split("::")[-1].split(" - ")[0] for line in said.decode().splitlines() if line.startswith("FAILED ")}
+    assert failed == OF_THE_SHELL, said.decode()
+    assert f"{len(SESSION_TESTS) - len(OF_THE_SHELL)} passed" in said.decode()

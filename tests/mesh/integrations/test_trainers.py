@@ -40,6 +40,10 @@ async def main():
     one, _ = await tool.create()
     other, _ = await tool.create("mine")
     assert other == "mine"
+    # A trajectory that begins once more has a fresh sandbox, and its first one ends.
+    first = tool._boxes["mine"]
+    await tool.create("mine")
+    assert first is not tool._boxes["mine"] and not first.is_open
     response, reward, metrics = await tool.execute(one, {"code": "x = 6 * 7; print(x)"})
     assert isinstance(response, ToolResponse) and (response.text, reward, metrics) == ("42\\n", 0.0, {"fault": ""})
     response, _, metrics = await tool.execute(other, {"code": "print(x)"})

@@ -120,6 +120,19 @@ async def test_a_template_of_an_image_has_steps_as_root_and_copies_anywhere(worl
     assert (await said(world, made, "id -un", "nobody-here")).startswith("setpriv")
 
 
+async def test_files_outside_of_the_workspace_of_an_image_without_python_are_refused_with_the_reason(
+    world: World, ada: dict[str, str]
+) -> None:
+    shown = await build(world, ada, "plain", fromImage="tools:1", steps=[])
+    assert shown["status"] == "ready", shown["reason"]
+    made = inside(await world.create(ada["X-API-KEY"], templateID="plain"))
+    status, found = await world.send("POST", "/filesystem.Filesystem/MakeDir", made, json={"path": "/srv/made"})
+    assert status == 400, found
+    assert found["message"] == "files outside of the workspace need python3 in the image, which has none: /srv/made"
+    status, found = await world.send("POST", "/filesystem.Filesystem/MakeDir", made, json={"path": "made"})
+    assert status == 200, found
+
+
 async def test_a_template_of_a_template_with_an_image_goes_on_from_there(world: World, ada: dict[str, str]) -> None:
     first = await build(world, ada, "first", fromTemplate="base", steps=[run("echo 1 > ~/one")])
     assert first["status"] == "ready", first["reason"]

@@ -65,10 +65,13 @@ except OSError as error:
     answer = dict(errno=error.errno, message=error.strerror)
 print(json.dumps(answer))
 """
+_NEEDS_PYTHON: Final = "files outside of the workspace need python3 in the image, which has none"
+_NEVER_RAN: Final = (None, 127)
+"""Exit codes of a program that is missing."""
 _LINKS: Final = 16
 """How many links one program follows: the longest paths of so many fit one argument."""
 
-_WRITE: Final = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
+_WRITE: Final = 'mkdir -p -- "${1%/*}/" && cat > "$1"'
 
 
 async def stat(box: SandboxAsync, path: str, *, follow: bool) -> FileInfo:
@@ -162,4 +165,7 @@ async def _run(box: SandboxAsync, name: str, *arguments: object) -> Any:
     command = ["python3", "-I", "-c", _PROGRAM, json.dumps([name, arguments])]
     async with await box.processes.start(command) as process:
         output = b"".join([event.data async for event in process if isinstance(event, Output)])
+        ended = await process.wait()
+    if not output and ended.exit_code in _NEVER_RAN:
+        raise ApiError(400, f"{_NEEDS_PYTHON}: {arguments[0]}")
     return result_of(output, "the sandbox could not look at its files")
