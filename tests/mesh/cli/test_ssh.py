@@ -214,25 +214,35 @@ def settings(world: SshWorld) -> list[str]:
 async def test_a_port_of_the_sandbox_is_reached_and_none_of_the_users_machine(world: SshWorld) -> None:
     serve = "setsid python3 -m http.server 8123 --bind 127.0.0.1 >/dev/null 2>&1 </dev/null & echo started"
     assert (await asyncio.to_thread(world.run, "ssh", world.host, serve)).stdout == "started\n"
-    port = free_port()
-    forward = ["ssh", "-F", str(world.folder / "config"), "-N", "-L", f"{port}:localhost:8123", world.host]
+    # As editors reach their servers: by a port, or by a SOCKS proxy.
+    port, proxy = free_port(), free_port()
+    both = ["-L", f"{port}:localhost:8123", "-D", f"127.0.0.1:{proxy}"]
+    forward = ["ssh", "-F", str(world.folder / "config"), "-N", *both, world.host]
     process = await asyncio.create_subprocess_exec(*forward, env=world.commands.variables)
+
+    async def status(*options: str) -> str:
+        wanted = ("-sS", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}")
+        curl = await asyncio.create_subprocess_exec("curl", *wanted, *options, stdout=subprocess.PIPE)
+        return (await curl.communicate())[0].decode()
+
+    async def answers() -> bool:
+        return await status(f"http://127.0.0.1:{port}/") == "200"
+
     try:
-
-        async def answers() -> bool:
-            try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(b"GET / HTTP/1.0\r\n\r\n")
-                head = await reader.read(64)
-                writer.close()
-            except OSError:
-                return False
-            return head.startswith(b"HTTP/1.0 200")
-
         await until(answers, 60)
+        socks = ("--socks5-hostname", f"127.0.0.1:{proxy}")
+        assert await status(*socks, "http://localhost:8123/") == "200"
+        # The sandbox has no network: neither has what is forwarded into it.
+        assert await status(*socks, "http://example.org/") == "000"
     finally:
         process.terminate()
         await process.wait()
+    through = await asyncio.to_thread(
+        world.run, "ssh", "-W", "localhost:8123", world.host, stdin="GET / HTTP/1.0\r\n\r\n"
+    )
+    assert through.stdout.startswith("HTTP/1.0 200")
+    sent = await asyncio.to_thread(world.run, "ssh", "-o", "SetEnv=LC_TEST=sent", world.host, "echo $LC_TEST")
+    assert sent.stdout == "sent\n"
     back = ["-R", f"{free_port()}:localhost:22", "-o", "ExitOnForwardFailure=yes", world.host, "true"]
     refused = await asyncio.to_thread(world.run, "ssh", *back)
     assert "remote port forwarding failed" in refused.stderr

@@ -90,7 +90,7 @@ async def test_a_servers_requests_go_to_the_handler_and_what_it_raises_refuses_t
 
     async def answer(server: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
         prompt = params["messages"][0]["content"]["text"]
-        asked.append((server, method, prompt))
+        prompts.append((server, method, prompt))
         if prompt == "refuse":
             raise WrongState("not now", {"code": "-1"})
         return SAID
@@ -226,11 +226,11 @@ async def test_servers_sample_and_elicit_from_a_client_that_offers_it_and_from_n
         assert "no MCP client of this sandbox offers sampling" in text_of(refused)
 
 
-async def test_a_user_is_asked_once_about_each_refused_host_and_a_yes_allows_it(mesh: Mesh) -> None:
-    questions: list[str] = []
+async def test_a_yes_of_the_user_allows_a_refused_host_and_no_host_comes_up_twice(mesh: Mesh) -> None:
+    prompts: list[str] = []
 
     async def elicit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
-        questions.append(params.message)
+        prompts.append(params.message)
         return types.ElicitResult(action="accept", content={"allow": "yes.example" in params.message})
 
     command = "curl -sS -m 5 -o /dev/null -w '%{http_code}' http://HOST:80/ 2>&1"
@@ -244,15 +244,15 @@ async def test_a_user_is_asked_once_about_each_refused_host_and_a_yes_allows_it(
             said = [await called(host) for host in ("yes.example", "no.example")]
             # A refusal is heard of soon, at the latest by the next call.
             async with asyncio.timeout(30):
-                while len(questions) < 2:
+                while len(prompts) < 2:
                     said.append(await called("other.example"))
             assert any("The user allows yes.example from now on" in text for text in said)
             assert not any("allows no.example" in text for text in said)
             again = [await called(host) for host in ("yes.example", "no.example", "no.example")]
             assert ["403" in text for text in again] == [False, True, True]
-            assert len(questions) == 2
+            assert len(prompts) == 2
             # What shows no forms is not asked, and keeps the refusal.
         async with connected(served) as client:
             refused = await client.call_tool("run_shell_command", {"command": command.replace("HOST", "yes.example")})
             assert "403" in text_of(refused)
-    assert sorted("yes.example" in message for message in questions) == [False, True]
+    assert sorted("yes.example" in message for message in prompts) == [False, True]
