@@ -90,7 +90,7 @@ async def test_a_servers_requests_go_to_the_handler_and_what_it_raises_refuses_t
 
     async def answer(server: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
         prompt = params["messages"][0]["content"]["text"]
-        prompts.append((server, method, prompt))
+        asked.append((server, method, prompt))
         if prompt == "refuse":
             raise WrongState("not now", {"code": "-1"})
         return SAID
