@@ -52,12 +52,12 @@ async def run_program(
     Raises:
         SandmeshError: The sandbox is gone, or an argument does not fit.
     """
-    streams = {"stdout": _Stream(MOST_OUTPUT), "stderr": _Stream(MOST_OUTPUT)}
+    streams = {"stdout": _BoundedOutput(MOST_OUTPUT), "stderr": _BoundedOutput(MOST_OUTPUT)}
     result = await _run(box, arguments, streams, cwd=cwd, env=dict(env) if env else None, timeout=timeout, data=data)
     return Ended(result, streams["stdout"].text(), streams["stderr"].text())
 
 
-class _Stream:
+class _BoundedOutput:
     """The beginning of a stream, and how much followed."""
 
     def __init__(self, most: int, *, refuses: bool = False) -> None:
@@ -79,7 +79,7 @@ class _Stream:
 
 
 async def _run(
-    box: SandboxAsync, arguments: Sequence[str], streams: Mapping[str, _Stream], *, data: bytes, **options: Any
+    box: SandboxAsync, arguments: Sequence[str], streams: Mapping[str, _BoundedOutput], *, data: bytes, **options: Any
 ) -> Result:
     async with await box.processes.start(arguments, **options) as process:
         feeding = asyncio.create_task(_feed(process, data))
@@ -100,7 +100,7 @@ async def run_script(box: SandboxAsync, script: str, *arguments: str, data: byte
         OSError: It failed, or wrote more; FileNotFoundError: for a file that is not there.
         SandmeshError: The sandbox is gone.
     """
-    streams = {"stdout": _Stream(MOST_DATA, refuses=True), "stderr": _Stream(MOST_OUTPUT)}
+    streams = {"stdout": _BoundedOutput(MOST_DATA, refuses=True), "stderr": _BoundedOutput(MOST_OUTPUT)}
     result = await _run(box, ["/bin/sh", "-c", script, "sh", *arguments], streams, data=data)
     if result.is_error:
         said = streams["stderr"].text().decode(errors="replace").strip() or result.message

@@ -143,14 +143,14 @@ def _replace_all(root: Path, result: Path, wanted: list[FileEdit], scratch: Path
     fresh, old = scratch / "fresh", scratch / "old"
     fresh.mkdir()
     old.mkdir()
-    writes = [change for change in wanted if change.after is not None and entry_at(root, change.path) != change.after]
+    writes = [edit for edit in wanted if edit.after is not None and entry_at(root, edit.path) != edit.after]
     for number, change in enumerate(writes):
         _write(root, result, change, fresh / str(number))
     moved: list[tuple[Path, Path | None]] = []
     made: list[Path] = []
     try:
-        written = {one.path for one in writes}
-        for number, change in enumerate(each for each in wanted if each.path in written or each.after is None):
+        written = {edit.path for edit in writes}
+        for number, change in enumerate(edit for edit in wanted if edit.path in written or edit.after is None):
             target, kept = root / change.path, old / str(number)
             if os.path.lexists(target):
                 target.rename(kept)
