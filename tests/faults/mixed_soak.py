@@ -24,6 +24,7 @@ from pathlib import Path
 
 from sandmesh import BaseSandboxAsync, SandboxService
 from sandmesh.errors import SandmeshError
+from sandmesh.mesh import MeshAsync
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from tests.faults.campaign import DOCUMENTED
 from tests.faults.leftovers import wait_until_clean
@@ -60,6 +61,8 @@ class Soaked:
     """Errors of actions that met no fault."""
     undocumented: list[str] = field(default_factory=list[str])
     wrong_output: list[str] = field(default_factory=list[str])
+    unsaved: int = 0
+    """Workspaces that were not saved, as their last event says: their node was away for longer than its grace."""
     samples: list[Sample] = field(default_factory=list[Sample])
     left: list[str] = field(default_factory=list[str])
 
@@ -71,6 +74,8 @@ class Met:
     actions: Counter[str] = field(default_factory=Counter[str])
     errors: list[tuple[float, float, str, str]] = field(default_factory=list[tuple[float, float, str, str]])
     wrong: list[str] = field(default_factory=list[str])
+    unsaved: int = 0
+    """Workspaces that were not saved, as their last event says."""
 
 
 class Session:
@@ -84,6 +89,9 @@ class Session:
         """How often the kernel has counted; None where a failure left it unknown."""
         self._text: str | None = None
         self._box: BaseSandboxAsync | None = None
+        self._address = world.addresses(number)
+        self._last = ""
+        """The sandbox that was released last, whose workspace the next one has if it could be saved."""
 
     async def run(self, calm: asyncio.Event, pause: tuple[float, float]) -> None:
         """Work until it is calm, then close the session."""
@@ -111,6 +119,10 @@ class Session:
             if self._box is None:
                 (self._box,) = await self._service.connect_async(*self._names)
                 self._count = None
+                if self._last and await self._was_not_saved(self._last):
+                    self._met.unsaved += 1
+                    self._text = None
+                self._last = ""
             await action(self._box)
         except SandmeshError as error:
             self._met.errors.append((began, time.monotonic(), type(error).__name__, f"{name}: {error}"[:300]))
@@ -143,9 +155,14 @@ class Session:
 
     async def _reopen(self, box: BaseSandboxAsync) -> None:
         """End the sandbox, whose workspace is saved; the next action begins with it."""
-        del box
-        self._box = None
+        self._last, self._box = box.sandbox_id, None
         await self._service.release_async(*self._names)
+
+    async def _was_not_saved(self, sandbox_id: str) -> bool:
+        """Return whether an event says that a workspace could not be saved, since its node was away for too long."""
+        async with MeshAsync(self._address) as mesh:
+            events = await mesh.events.list(sandbox_id=sandbox_id)
+        return any("goes on with what was saved before" in event.reason for event in events)
 
     def _same(self, expected: str, found: str, what: str) -> None:
         if expected != found:
@@ -229,7 +246,7 @@ def _account(soaked: Soaked, met: Met, storm: Storm) -> None:
     soaked.actions, soaked.struck = dict(met.actions), dict(storm.struck)
     soaked.errors = dict(Counter(name for _, _, name, _ in met.errors))
     soaked.undocumented = sorted(set(soaked.errors) - DOCUMENTED)
-    soaked.wrong_output = met.wrong
+    soaked.wrong_output, soaked.unsaved = met.wrong, met.unsaved
     windows = [(begin, end + SETTLE_SECONDS) for begin, end in storm.windows]
     for began, ended, name, detail in met.errors:
         if not any(begin <= ended and began <= end for begin, end in windows):
@@ -254,7 +271,7 @@ def main() -> None:
     for one in found:
         _say(f"| {one.what} | {one.name} | {one.second:g} | {one.last:g} | {'yes' if one.flat else 'NO'} |")
     bad = [*soaked.wrong_output, *soaked.undocumented, *soaked.left, *(str(one) for one in found if not one.flat)]
-    shown = ("actions", "struck", "errors", "errors_in_the_clear", "undocumented", "wrong_output", "left")
+    shown = ("actions", "struck", "errors", "errors_in_the_clear", "undocumented", "wrong_output", "unsaved", "left")
     for name in shown:
         _say(f"{name}: {getattr(soaked, name)}")
     sys.exit(1 if bad else 0)

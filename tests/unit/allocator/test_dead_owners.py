@@ -50,3 +50,28 @@ async def test_a_workspace_whose_allocator_died_is_saved_by_another_within_its_g
     assert await other.take_stopping(HOUR_US, HOUR_US) == taken
     assert await other.gone("sb-1")
     assert not await commands(store).exists(store.key("deleting"))
+
+
+async def test_a_session_whose_workspace_could_not_be_saved_on_a_node_that_is_gone_has_an_event(store: Store) -> None:
+    records, maintenance = allocator(store)
+    await maintenance.open()
+    await maintenance.sweep(NODES)
+    spec = pb.SandboxSpec(template="base")
+    for sandbox_id, workspace in (("sb-1", "ada/s/box"), ("sb-2", "")):
+        claim = Claim(sandbox_id, "box", "t", sandbox_id, HOUR_US, spec, want("base", 0, ""), workspace=workspace)
+        record = (await records.claim(claim, "")).record
+        assert record is not None
+        await records.started(sandbox_id)
+        await records.ready(sandbox_id, driver_pb2.RuntimeSandbox())
+        await records.release(sandbox_id, record.token, "released")
+        assert await maintenance.take_stopping(HOUR_US, HOUR_US) is not None
+        assert not await maintenance.gone(sandbox_id, only_if_silent=True)
+    for node in await commands(store).zrange(store.key("nodes_seen"), 0, -1):
+        await commands(store).zincrby(store.key("nodes_seen"), -3.6e9, node)
+    for sandbox_id, reason in (
+        ("sb-1", "its node is gone: its session goes on with what was saved before"),
+        ("sb-2", "its node is gone"),
+    ):
+        assert await maintenance.gone(sandbox_id, only_if_silent=True)
+        ((_, fields),) = await commands(store).xrevrange(store.key("events", sandbox_id), count=1)
+        assert (fields[b"kind"], fields[b"reason"]) == (b"deleted", reason.encode())

@@ -112,6 +112,8 @@ class Deletions:
         sandbox_id = taken.sandbox_id
         if await self._maintenance.gone(sandbox_id, only_if_silent=True):
             self._failures.pop(sandbox_id, None)
+            if taken.workspace:
+                log.warning("a workspace was not saved: its node is gone", sandbox_id=sandbox_id, node=taken.node_id)
             return
         count = self._failures.get(sandbox_id, 0)
         self._failures[sandbox_id] = count + 1
