@@ -117,7 +117,8 @@ def _files(
     owner = f"uid={USER_ID},gid={USER_ID},mode=0700"
     memory = {
         "/tmp": f"rw,exec,nosuid,nodev,size={size},mode=1777",  # noqa: S108 - inside
-        HOME: f"rw,exec,nosuid,nodev,size={size},{owner}",
+        # Installed packages are there: a disk that was asked for is for them, too.
+        HOME: f"rw,exec,nosuid,nodev,size={max(size, disk)},{owner}",
     }
     mounts = [bind(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
     if not settings.profile.runtime:

@@ -58,6 +58,12 @@ def test_a_templates_directories_are_user_codes_own_and_as_large_as_its_tmp(sett
     assert added["/app"] == f"rw,exec,nosuid,nodev,size={64 * MEBIBYTE},uid=1000,gid=1000,mode=0755"
 
 
+def test_the_home_has_the_size_of_the_disk_where_that_is_larger(settings: DockerSettings) -> None:
+    for disk, home in {0: 1024, 64: 1024, 4096: 4096}.items():
+        memory = _config(settings, disk_bytes=disk * MEBIBYTE)["HostConfig"]["Tmpfs"]
+        assert f",size={home * MEBIBYTE}," in memory["/home/sandbox"], disk
+
+
 def test_a_container_has_no_network_no_writable_root_and_four_capabilities_to_begin_with(
     settings: DockerSettings,
 ) -> None:
