@@ -35,6 +35,12 @@ FORM = """<title>Form</title><button id=send disabled>Send</button><input aria-l
 onclick="out.textContent += `clicked ${event.offsetX},${event.offsetY}`"
 onmousemove="if (event.buttons) out.textContent += `dragged ${event.offsetX},${event.offsetY}`"></canvas>
 <p id=out></p>"""
+LATE = """<title>Late</title><button onclick="out.textContent = `clicks: ${++clicks}`">Pay</button><p id=out></p>
+<script>
+let clicks = 0;
+const late = () => { for (const end = performance.now() + 800; performance.now() < end;); };
+addEventListener('mousemove', late, { once: true, capture: true });
+</script>"""
 
 PLACE = """() => {
   const box = [...document.querySelectorAll('button')].at(-1).getBoundingClientRect();
@@ -48,6 +54,7 @@ async def box() -> AsyncGenerator[BrowserSandboxAsync]:
     async with run_mesh() as mesh, BrowserSandboxAsync(base_url=mesh.addresses[0], timeout=120) as opened:
         await opened.fs.write("orders.html", TABLE.encode())
         await opened.fs.write("form.html", FORM.encode())
+        await opened.fs.write("late.html", LATE.encode())
         yield opened
 
 
@@ -142,3 +149,17 @@ async def test_a_password_that_a_person_typed_is_in_no_snapshot(box: BrowserSand
     assert "battery" not in (await box.browser_snapshot()).text
     await box.browser_evaluate("() => { password.value += ' staple'; }")
     assert "staple" not in (await box.browser_snapshot()).text
+    # A form may be sent by its URL.
+    sent = "() => { location.search = new URLSearchParams({user: 'ada', password: password.value}); }"
+    await box.browser_evaluate(sent)
+    await box.browser_wait_for()
+    for shown in (await box.browser_snapshot(), await box.browser_network_requests(), await box.browser_tab_list()):
+        assert "user=ada&password=[hidden]" in shown.text
+
+
+async def test_a_click_on_a_page_that_answers_late_is_made_once(box: BrowserSandboxAsync) -> None:
+    shown = (await box.browser_navigate("file:///workspace/late.html")).text
+    ref = shown.partition('"Pay"')[2].partition("[ref=")[2].partition("]")[0]
+    assert "clicks: 1" in (await box.browser_click("Pay", ref)).text
+    await box.browser_wait_for(time=1)
+    assert "clicks: 1" in (await box.browser_snapshot()).text

@@ -123,3 +123,14 @@ async def test_what_was_written_for_one_tab_is_not_offered_to_another(box: Brows
         await person.do("choose", "2")
         await person.do("says", "Second?")
         assert await person.do("answer") == "two"
+
+
+async def test_a_dialog_that_is_open_before_somebody_watches_is_shown_and_answered(box: BrowserSandboxAsync) -> None:
+    ref = ref_of((await box.browser_tab_new(OPENED)).text, "Once")
+    assert "offers the text 'one'" in (await box.browser_click("Once", ref)).text
+    async with viewing(await box.browser.url()) as person:
+        await person.do("says", "First?")
+        await person.do("press", "Take over")
+        await person.do("await", PERSON)
+        await person.do("dialog", "Ada")
+        await says(box, "<Ada>")

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from sandmeshd.agent.userland.browser.answer import BrowserFailure
-from sandmeshd.agent.userland.browser.snapshots import LARGEST, change, mask, part
+from sandmeshd.agent.userland.browser.snapshots import LARGEST, change, mask, mask_url, part
 
 
 def rows(count: int, paid: frozenset[int] = frozenset(), gone: frozenset[int] = frozenset()) -> str:
@@ -73,6 +73,14 @@ def test_values_of_password_fields_are_hidden_and_others_are_not() -> None:
     assert mask(tree, ["s3cret"]).splitlines()[1:] == tree.splitlines()[1:]
     quoted = '- textbox "Password" [ref=e3]: "a: \\"b\\"  c"'
     assert "hidden" in mask(quoted, ['a: "b" c'])
+
+
+def test_a_url_is_shown_without_passwords() -> None:
+    url = "https://shop.example/in/a%20b?user=ada&p=a+b&q=a+b+c;r=a%20b#a%20b"
+    assert mask_url(url, []) == url
+    assert mask_url(url, [" "]) == url
+    assert mask_url(url, ["a b"]) == "https://shop.example/in/[hidden]?user=ada&p=[hidden]&q=a+b+c;r=[hidden]#[hidden]"
+    assert mask_url("about:blank", ["a b"]) == "about:blank"
 
 
 def test_no_tree_breaks_what_is_shown() -> None:

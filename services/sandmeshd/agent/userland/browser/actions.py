@@ -57,13 +57,16 @@ async def _act(tab: Tab, what: str, act: Step, target: Locator | None = None, pr
 async def _attempt(tab: Tab, what: str, act: Step, target: Locator | None, prepare: Step | None) -> None:
     until, limit, step = time.monotonic() + ACTION_SECONDS, _FIRST_MILLISECONDS, _STEP_MILLISECONDS
     while True:
+        acting = False
         try:
             if prepare is not None:
                 await tab.prepare(prepare(timeout=limit))
             if tab.dialog is None:
+                acting = True
                 await tab.step(act(timeout=step))
         except PlaywrightTimeout as error:
-            if _was_performed(error):
+            # What prepares a click moves the mouse and says that it performs one, too.
+            if acting and _was_performed(error):
                 await _until_responsive(tab, until)
                 return
             await check_state(target, what, edits=prepare is None)

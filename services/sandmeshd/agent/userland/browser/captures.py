@@ -14,7 +14,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandmeshd.agent.userland.browser.answer import LARGEST_IMAGE, BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import free_path, size_of
-from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, BrowserSession, find_element
+from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, BrowserSession, address, find_element
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
 _QUALITIES: Final = (80, 50, 20)
@@ -190,12 +190,12 @@ async def console_messages(session: BrowserSession, _: dict[str, Any], answer: B
 async def network_requests(session: BrowserSession, _: dict[str, Any], answer: BrowserAnswer) -> None:
     """List what the page requested since it was opened."""
     tab = await session.tab()
-    lines = [await _request_line(request) for request in tab.requests]
+    lines = [await _request_line(session, request) for request in tab.requests]
     answer.add("\n".join(lines) or "The page has requested nothing.")
 
 
-async def _request_line(request: Request) -> str:
-    line = f"[{request.method}] {request.url}"
+async def _request_line(session: BrowserSession, request: Request) -> str:
+    line = f"[{request.method}] {address(session, request.url)}"
     if request.failure:
         return f"{line} => failed: {request.failure}"
     if request.timing["responseEnd"] < 0:

@@ -14,7 +14,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandmeshd.agent.userland.browser.answer import BrowserAnswer, BrowserFailure
 from sandmeshd.agent.userland.browser.chromium import proxy_url
-from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, NAVIGATION_SECONDS, BrowserSession
+from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, NAVIGATION_SECONDS, BrowserSession, address
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
 _SECONDS: Final = 5.0
@@ -223,7 +223,7 @@ async def tab_list(session: BrowserSession, _: dict[str, Any], answer: BrowserAn
     """List the tabs."""
     await session.tab()
     answer.add("\n".join(["- Open tabs:", *session.list_tabs()]))
-    tabs = [{"index": number, "url": tab.page.url} for number, tab in enumerate(session.tabs, 1)]
+    tabs = [{"index": number, "url": address(session, tab.page.url)} for number, tab in enumerate(session.tabs, 1)]
     answer.structured = {"tabs": tabs}
 
 

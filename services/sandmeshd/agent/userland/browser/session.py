@@ -15,7 +15,7 @@ from sandmeshd.agent.userland.browser.downloads import Downloads
 from sandmeshd.agent.userland.browser.launcher import Launcher
 from sandmeshd.agent.userland.browser.screen.follower import TabFollower
 from sandmeshd.agent.userland.browser.screen.screencast import Screencast
-from sandmeshd.agent.userland.browser.snapshots import change, part
+from sandmeshd.agent.userland.browser.snapshots import change, mask_url, part
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
 ACTION_SECONDS: Final = 10.0
@@ -190,7 +190,7 @@ class BrowserSession:
     def list_tabs(self) -> list[str]:
         """Return a line for each tab."""
         return [
-            f"- {number}: {'(current) ' if tab is self.current else ''}{tab.page.url}"
+            f"- {number}: {'(current) ' if tab is self.current else ''}{address(self, tab.page.url)}"
             for number, tab in enumerate(self._tabs.values(), 1)
         ]
 
@@ -217,11 +217,11 @@ class BrowserSession:
             return
         lines = [*self.notes(), *lines, *(["- Open tabs:", *self.list_tabs()] if len(self._tabs) > 1 else [])]
         if tab.dialog is not None:
-            answer.add("\n".join([*lines, f"- Page URL: {tab.page.url}", f"- {dialog_line(tab)}"]))
+            answer.add("\n".join([*lines, f"- Page URL: {address(self, tab.page.url)}", f"- {dialog_line(tab)}"]))
             return
         if tab.chooser is not None:
             lines.append("- A file chooser is open: call browser_file_upload with the files' paths.")
-        lines += [f"- Page URL: {tab.page.url}", f"- Page Title: {await tab.title()}"]
+        lines += [f"- Page URL: {address(self, tab.page.url)}", f"- Page Title: {await tab.title()}"]
         answer.add("\n".join([*lines, await _snapshot(tab, self.tabs, answer)]))
 
     def notes(self) -> list[str]:
@@ -230,6 +230,11 @@ class BrowserSession:
         closed, self._closed = self._closed, 0
         more = f"- Pages opened {closed} more tabs than the {MOST_TABS} there may be; these were closed immediately."
         return [*([_DIED] if died else []), *([more] if closed else [])]
+
+
+def address(session: BrowserSession, url: str) -> str:
+    """Return a URL as the agent is told it: without what password fields have."""
+    return mask_url(url, [each for tab in session.tabs for each in tab.shown.passwords])
 
 
 async def _snapshot(tab: Tab, tabs: list[Tab], answer: BrowserAnswer) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote_plus
 
 from sandmeshd.agent.userland.browser.answer import BrowserFailure
 
@@ -27,7 +28,9 @@ _WORTH: Final = 0.6
 """A difference that is larger than this part of the whole tree is not shown instead of it."""
 _REF: Final = re.compile(r"\[ref=([^\]\s]+)\]")
 _VALUE: Final = re.compile(r"^(\s*- (?:textbox|searchbox|combobox|spinbutton)\b.*?\]): (.*)$")
+_PART: Final = re.compile(r"(?<=[?&#;/=])[^?&#;/=]+")
 _MASK: Final = "[hidden: what a password field has]"
+_MASK_OF_URL: Final = "[hidden]"
 
 
 class Shown:
@@ -83,6 +86,14 @@ def _masked(line: str, hidden: Collection[str]) -> str:
         with suppress(ValueError):
             value = str(json.loads(value))
     return f"{found[1]}: {_MASK}" if " ".join(value.split()) in hidden else line
+
+
+def mask_url(url: str, secrets: Collection[str]) -> str:
+    """Return a URL without the parts that are among secrets: a form may have been sent by it."""
+    hidden = {each.strip() for each in secrets if each.strip()}
+    if not hidden:
+        return url
+    return _PART.sub(lambda found: _MASK_OF_URL if unquote_plus(found[0]).strip() in hidden else found[0], url)
 
 
 def part(tree: str, start_line: int = 1, ref: str = "") -> str:
