@@ -102,11 +102,17 @@ def _enter_container(options: dict[str, str]) -> tuple[dict[str, str], Any, bool
         return (*enter(directory, *rest), None)
     entry: Any = import_module("sandmeshd.agent.boot.image.container")
     try:
-        entered, control, account = entry.enter(directory, options["--image"])
+        rest = (options.get(name, "") for name in ("--shut-in", "--waits"))
+        entered, control, account = entry.enter(directory, options["--image"], *rest)
     except (OSError, ValueError) as error:
-        with open(f"{directory}/ready", "w", encoding="utf-8") as ready:  # noqa: PTH123 - pathlib is a slow import
-            ready.write(json.dumps({"error": str(error)}) + "\n")
-        os._exit(1)
+        # A driver that shares the directory reads it there, the others in the log.
+        sys.stderr.write(f"the agent cannot start: {error}\n")
+        sys.stderr.flush()
+        try:
+            with open(f"{directory}/ready", "w", encoding="utf-8") as ready:  # noqa: PTH123 - pathlib is a slow import
+                ready.write(json.dumps({"error": str(error)}) + "\n")
+        finally:
+            os._exit(1)
     return entered, control, False, account
 
 

@@ -108,6 +108,7 @@ class ImageProcess(Document):
     ports: Annotated[dict[str, Any], NullMap, Field(alias="ExposedPorts", max_length=1024)] = Field(
         default_factory=dict
     )
+    volumes: Annotated[dict[str, Any], NullMap, Field(alias="Volumes", max_length=1024)] = Field(default_factory=dict)
 
 
 class ProgramConfig(Document):

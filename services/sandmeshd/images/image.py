@@ -22,6 +22,8 @@ class ImageConfig:
     cmd: tuple[str, ...] = ()
     exposed_ports: tuple[str, ...] = ()
     """Like `80/tcp`."""
+    volumes: tuple[str, ...] = ()
+    """The directories that its VOLUME names."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     architecture: str = ""
     os: str = ""
@@ -59,6 +61,7 @@ def to_image_config(document: ProgramConfig) -> ImageConfig:
         entrypoint=process.entrypoint,
         cmd=process.cmd,
         exposed_ports=tuple(sorted(process.ports)),
+        volumes=tuple(sorted(process.volumes)),
         labels=dict(process.labels),
         architecture=document.architecture,
         os=document.os,

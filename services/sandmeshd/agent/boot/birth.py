@@ -11,7 +11,8 @@ import os
 from sandmeshd.agent.userland.core.users import AGENT_ID
 
 NAMES = ("config", "user", "tls")
-OWNED, SHARED = ("/home/sandbox", "/workspace"), ("/tmp", "/dev/shm")  # noqa: S108 - inside
+_WORKSPACE = "/workspace"
+OWNED, SHARED = ("/home/sandbox", _WORKSPACE), ("/tmp", "/dev/shm")  # noqa: S108 - inside
 
 
 def unpack(born: str, directory: str, user: int) -> None:
@@ -43,6 +44,27 @@ def prepare(line: str, directory: str, user: int) -> None:
     _make(directory)
     _write(f"{line}\n".encode(), line_file)
     _hand_over(directory, user)
+
+
+def prepare_in_image(line: str, directory: str) -> None:
+    """Do as `prepare` in an image that has no agent: all is root's until it is known who user code is.
+
+    Raises:
+        OSError: As `prepare`.
+    """
+    os.makedirs(os.path.dirname(directory), exist_ok=True)  # noqa: PTH103, PTH120 - pathlib is a slow import
+    _make(directory)
+    _write(f"{line}\n".encode(), f"{directory}/{NAMES[0]}", 0)
+    os.chown(_WORKSPACE, 0, 0)
+    os.chmod(_WORKSPACE, 0o700)  # noqa: PTH101 - as above
+    for place in SHARED:
+        os.chmod(place, 0o1777)  # noqa: PTH101, S103 - as above
+
+
+def hand_to_agent(directory: str) -> None:
+    """Make what `prepare_in_image` wrote the agent's, where that has its own uid."""
+    for path in (f"{directory}/{NAMES[0]}", directory):
+        os.chown(path, AGENT_ID, AGENT_ID)
 
 
 def _make(directory: str) -> None:

@@ -56,8 +56,7 @@ def serve(
             os.dup2(descriptors.life, descriptors.config, inheritable=False)
             os.close(descriptors.life)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            image = account is not None
-            return runner.run(_serve(config, descriptors, control, memory, zygote_configured, in_image=image))
+            return runner.run(_serve(config, descriptors, control, memory, zygote_configured, account))
     except (OSError, ValueError, DecodeError) as error:
         _report(descriptors.ready, {"error": str(error)})
         return 1
@@ -96,8 +95,7 @@ async def _serve(
     control: socket.socket,
     memory: Memory,
     zygote_configured: bool,
-    *,
-    in_image: bool,
+    account: Account | None,
 ) -> int:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
@@ -111,13 +109,14 @@ async def _serve(
     if config.HasField("birth"):
         if config.ends_with_driver:
             loop.add_reader(descriptors.config, end, 0)
-        born = await _await_birth(config, descriptors.ready, ending)
+        born = await _await_birth(config, descriptors.ready, ending, account)
         loop.remove_reader(descriptors.config)
         if born is None:
             return ending.result()
         config, memory = born, _memory(born, descriptors)
     if not zygote_configured:
         configure_zygote(config, control)
+    in_image = account is not None
     python = find_python(config.environment) if in_image else ""
     if config.ends_with_driver:
         loop.add_reader(descriptors.config, end, 0)
@@ -133,7 +132,7 @@ async def _serve(
 
 
 async def _await_birth(
-    config: agent_pb2.AgentConfig, ready: int, ending: asyncio.Future[int]
+    config: agent_pb2.AgentConfig, ready: int, ending: asyncio.Future[int], account: Account | None
 ) -> agent_pb2.AgentConfig | None:
     """Wait for the configuration that is still to come; None where the agent ends before."""
     late_birth: Any = import_module("sandmeshd.agent.boot.late_birth")
@@ -143,6 +142,8 @@ async def _await_birth(
         waiting.cancel()
         return None
     born: agent_pb2.AgentConfig = waiting.result()
+    if account is not None:
+        complete(born, account)
     return born
 
 

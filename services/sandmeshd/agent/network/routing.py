@@ -25,14 +25,16 @@ _MAIN: Final = 254
 _HEADER, _RULE, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=8BI"), struct.Struct("=HH")
 
 
-def block_outbound(user: int, port: int) -> None:
+def block_outbound(user: int | None, port: int) -> None:
     """Block packets of a uid's sockets from leaving this network namespace, except those of TCP from a port, over IPv4.
+
+    Without a uid it blocks those of all: where user code is root, it can take any.
 
     Raises:
         OSError: The kernel has no such rules, or NET_ADMIN is not there.
     """
     link = {_PROTOCOL: struct.pack("=B", socket.IPPROTO_TCP), _FROM_PORTS: struct.pack("=HH", port, port)}
-    whole = {_UIDS: struct.pack("=II", user, user)}
+    whole = {} if user is None else {_UIDS: struct.pack("=II", user, user)}
     # Right after the rule of local addresses, which is 0.
     _add_rule(socket.AF_INET, 1, _LOOK_UP, link)
     _add_rule(socket.AF_INET, 2, _UNREACHABLE, whole)

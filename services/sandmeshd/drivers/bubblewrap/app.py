@@ -42,7 +42,7 @@ from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import choose_interpreter
-from sandmeshd.drivers.node.portable_python import PortablePython
+from sandmeshd.drivers.node.portable_python.bundle import PortablePython
 from sandmeshd.drivers.node.processes import end
 from sandmeshd.drivers.node.records import Folder, MeshFolders, discard, finish_removals
 from sandmeshd.drivers.node.seccomp import SeccompFilters, build_filters

@@ -176,7 +176,13 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
             name=NAME,
             node_id=self._settings.node_id,
             runtime_version=f"Kubernetes {major}.{minor}, namespace {self._cluster.namespace}",
-            capabilities=capabilities(self._able, self._settings.posture, self._planner.proofs.isolation),
+            capabilities=capabilities(
+                self._able,
+                self._settings.posture,
+                self._planner.proofs.isolation,
+                images=self._planner.unmodified.able,
+                root=self._planner.unmodified.root_able,
+            ),
             templates=self._planner.templates.describe(),
         )
 
@@ -209,6 +215,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
     async def _create(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         template = self._planner.templates.find(request.spec.template)
         check(request, self._able, on_volumes=self._settings.workspace == "volume")
+        self._planner.unmodified.check(request.spec)
         plan = await self._planner.plan(request, template, self._able)
         if self._view.find(request.sandbox_id) is not None:
             await self._remove(request.sandbox_id)

@@ -36,10 +36,19 @@ def enforceable(version: tuple[int, int], workspace: str, proofs: Proofs = NOTHI
     return {**limits, "disk": "a volume in memory"} if version >= MEMORY_VOLUMES else limits
 
 
-def capabilities(able: Mapping[str, str], posture: str = "full", isolation: str = "namespaces") -> pb.Capabilities:
+def capabilities(
+    able: Mapping[str, str],
+    posture: str = "full",
+    isolation: str = "namespaces",
+    *,
+    images: bool = False,
+    root: bool = False,
+) -> pb.Capabilities:
     """Return the driver's capabilities."""
     separate = posture != "restricted"
-    return pb.Capabilities(limits=able, network_modes=MODES, separate_user=separate, isolation=isolation)
+    return pb.Capabilities(
+        limits=able, network_modes=MODES, separate_user=separate, isolation=isolation, images=images, root=root
+    )
 
 
 def enforced(limits: sandbox_pb2.Limits, able: Mapping[str, str], posture: str) -> dict[str, str]:
@@ -62,7 +71,7 @@ def check(request: pb.CreateSandboxRequest, able: Mapping[str, str], *, on_volum
     requirements.check(
         request,
         NAME,
-        able,
+        {**able, **requirements.ROOTS},
         {},
         list(_unmet(request)),
         workspace_in_memory=not on_volumes,

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import ByteSize, Field
 
-from sandmeshd.drivers.api.settings import DriverSettings
+from sandmeshd.drivers.node.images.policy import ImageSandboxSettings
 
 
-class KubernetesSettings(DriverSettings):
+class KubernetesSettings(ImageSandboxSettings):
     """Settings of the kubernetes driver of one mesh."""
 
     kubeconfig: Path | None = Field(default=None, validation_alias="SANDMESH_KUBERNETES_KUBECONFIG")

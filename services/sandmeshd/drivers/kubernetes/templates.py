@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
@@ -34,6 +34,11 @@ class DriverTemplates:
         self._cluster = cluster
         self._templates = templates
         self._classes: dict[str, str] = {}
+
+    @property
+    def names(self) -> Container[str]:
+        """The names of the templates."""
+        return self._templates.keys()
 
     def find(self, name: str) -> Template:
         """Return a template by name.

@@ -50,5 +50,18 @@ def test_a_pod_that_waits_says_for_what() -> None:
     pulling = [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}}]
     assert waiting_for(_pod(phase="Pending", containerStatuses=pulling)) == PodWait("ImagePullBackOff", "back-off")
     assert waiting_for(_pod(phase="Pending")) is None
+    before = [{"image": "base", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}}]
+    own = [{"image": "own", "state": {"waiting": {"reason": "PodInitializing"}}}]
+    copying = _pod(phase="Pending", initContainerStatuses=before, containerStatuses=own)
+    assert waiting_for(copying) == PodWait("ErrImagePull", "no such host", "base")
+    assert waiting_for(_pod(phase="Pending", containerStatuses=own)) is None
+
+
+def test_a_pod_whose_agent_was_not_copied_says_what_to_do() -> None:
+    own = [{"state": {"waiting": {"reason": "PodInitializing"}}}]
+    failed = _pod(phase="Failed", initContainerStatuses=_terminated(exitCode=2, reason="Error"), containerStatuses=own)
+    state, detail = state_of(failed)
+    assert state == ENDED
+    assert detail.startswith("exit code 2, the agent could not be copied: build the agent's image")
     assert state_of(_pod(phase="Pending")) == (STARTING, "")
     assert state_of(_pod(phase="Running")) == (RUNNING, "")

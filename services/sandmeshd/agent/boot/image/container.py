@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from importlib import import_module
 
 from sandmeshd.agent.boot.container import open_files
 from sandmeshd.agent.boot.image.entry import ImageEntry, become
@@ -25,9 +26,17 @@ if TYPE_CHECKING:
 _KEPT: Final = sum(1 << number for number in (0, 1, 3, 4, 5))
 """What the agent of a root needs for its files and processes: CHOWN, DAC_OVERRIDE, FOWNER, FSETID and KILL."""
 
+_NET_ADMIN: Final = 12
 
-def enter(directory: str, text: str) -> tuple[dict[str, str], socket.socket, Account]:
+
+def enter(
+    directory: str, text: str, shut_in: str = "", waits: str = ""
+) -> tuple[dict[str, str], socket.socket, Account]:
     """Prepare the image's root, fork the process that becomes the zygote, and leave what rights are not needed.
+
+    `shut_in` is the port of the agent where the container has a network, which nothing else of it may use then; `waits`
+    is the line that configures an agent whose other configuration comes later: user code that is root could read what
+    its runtime shared. Both are empty where the agent has a directory of its driver's.
 
     Returns: the options that name the agent's descriptors, the socket to the zygote, and user code's account.
 
@@ -37,9 +46,16 @@ def enter(directory: str, text: str) -> tuple[dict[str, str], socket.socket, Acc
     """
     values: dict[str, Any] = json.loads(text)
     os.umask(0o022)
+    if shut_in:
+        import_module("sandmeshd.agent.network.routing").block_outbound(None, int(shut_in))
+        _give_up(_NET_ADMIN)
+    if waits:
+        import_module("sandmeshd.agent.boot.birth").prepare_in_image(waits, directory)
     fill_etc(values["etc"], values["working_directory"])
     account = ImageEntry(values).account()
     account.in_container = True
+    if waits and account.uid:
+        import_module("sandmeshd.agent.boot.birth").hand_to_agent(directory)
     if account.uid == 0:
         control = fork_zygote([], account=account)
         options = open_files(directory)
@@ -54,3 +70,10 @@ def enter(directory: str, text: str) -> tuple[dict[str, str], socket.socket, Acc
         users.become_agent(account.groups)
         options = open_files(directory)
     return options, control, account
+
+
+def _give_up(capability: int) -> None:
+    """Give up a capability for good, with whatever is executed."""
+    left = syscalls.permitted_capabilities() & ~(1 << capability)
+    syscalls.bound_capabilities(left)
+    syscalls.set_capabilities(left, 0)

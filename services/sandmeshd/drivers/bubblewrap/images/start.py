@@ -32,7 +32,7 @@ from sandmeshd.drivers.bubblewrap.starts.exec_start import (
 from sandmeshd.drivers.node.agent_config import AGENT, encode_config
 from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import VERSION
-from sandmeshd.drivers.node.portable_python import PORTABLE
+from sandmeshd.drivers.node.portable_python.contents import PORTABLE
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from sandmeshd.drivers.egress.variables import egress_port, egress_variables
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.agent_config import AGENT, USER, WORKSPACE
 from sandmeshd.drivers.node.interpreter import VERSION, choose_interpreter
-from sandmeshd.drivers.node.portable_python import PORTABLE, PortablePython
+from sandmeshd.drivers.node.portable_python.bundle import PortablePython
+from sandmeshd.drivers.node.portable_python.contents import PORTABLE
 from sandmeshd.drivers.node.processes import reap, to_the_end
 from sandmeshd.drivers.node.seccomp import SeccompFilters, build_filters
 from sandmeshd.images.builds.runner import ImageStep, Output, Sink, StepOutcome

@@ -21,7 +21,7 @@ from sandmeshd.drivers.bubblewrap.starts.zygotes import RunningZygote, ZygoteKey
 from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME
 from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import VERSION
-from sandmeshd.drivers.node.portable_python import PORTABLE
+from sandmeshd.drivers.node.portable_python.contents import PORTABLE
 
 VARIABLES: Final = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", "HOME": HOME}
 """What its interpreters start with; each sandbox has its image's and its own."""

@@ -22,9 +22,10 @@ from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy
 from sandmeshd.drivers.engine.images.layer import PACKAGES, UpperLayer
 from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
 from sandmeshd.drivers.engine.settings import FULL, DockerSettings, how_to_start
-from sandmeshd.drivers.node import agent_sources
+from sandmeshd.drivers.node import agent_sources, portable_python
 from sandmeshd.drivers.node.builds import BuildStep
 from sandmeshd.drivers.node.commands import RunningCommand, running
+from sandmeshd.drivers.node.portable_python import contents, elf
 from sandmeshd.templates import WITH_PROGRAMS
 
 METADATA = ("METADATA", "entry_points.txt")
@@ -324,8 +325,10 @@ def _sources() -> Iterator[tuple[Path, str]]:
     """Yield the files of a build with their names in its context, which is laid out as the repository is."""
     for path, name in agent_sources.list_sources(_packages()):
         yield path, f"{ROOTS[name.partition('/')[0]][0]}/{name}"
-    program = Path(agent_sources.__file__)
-    yield program, f"services/sandmeshd/drivers/node/{program.name}"
+    services = _packages()["sandmeshd"]
+    for module in (agent_sources, portable_python, contents, elf):
+        program = Path(str(module.__file__))
+        yield program, f"services/sandmeshd/{program.relative_to(services)}"
     for path in sorted((_packages()["sandmeshd"] / "templates" / "environments").glob("*.toml")):
         yield path, f"services/sandmeshd/templates/environments/{path.name}"
     for path in sorted(images_folder().rglob("*")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,21 +11,12 @@ from sandmeshd.drivers.engine.reach.network import TRUSTED
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.engine.unmodified.images import EngineImage
 from sandmeshd.drivers.engine.unmodified.programs import Binds
-from sandmeshd.drivers.node.agent_config import AGENT, HOME, USER, WORKSPACE
-from sandmeshd.drivers.node.images.policy import is_root
-from sandmeshd.drivers.node.images.process import directory_of
+from sandmeshd.drivers.node.agent_config import HOME
+from sandmeshd.drivers.node.images.containers import agent_command, capabilities_of
 from sandmeshd.drivers.node.interpreter import VERSION
-from sandmeshd.drivers.node.portable_python import PORTABLE
+from sandmeshd.drivers.node.portable_python.contents import PORTABLE
 
-_ETC: Final = {"hostname": f"{USER}\n", "resolv.conf": ""}
-"""What images get below /etc where they lack it; the engine mounts the rest."""
-_ROOT: Final = (
-    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP"),
-    *("NET_BIND_SERVICE", "SYS_CHROOT", "AUDIT_WRITE"),
-)
-"""The capabilities of root inside: see `sandmeshd.agent.userland.core.isolation`."""
-_USER: Final = ("KILL", "SETGID", "SETUID", "SETPCAP", "CHOWN", "DAC_OVERRIDE")
-"""Those that the agent starts with where user code is not root; it gives up the last three."""
+_PYTHON: Final = f"{PORTABLE}/bin/python{VERSION}"
 
 
 def with_image(
@@ -40,36 +30,25 @@ def with_image(
 
     The root can be written, and nothing that the image says of programs, variables or health is left to the engine.
     """
-    becomes_root = is_root(image.config.user, root)
     host = dict(container["HostConfig"])
     labels = {name: value for name, value in container["Labels"].items() if name != TEMPLATE}
     mounts = [mount for mount in host["Mounts"] if mount["Target"] != AGENT_DIRECTORY]
     mounts += [
         {"Type": "volume", "Target": place, "VolumeOptions": {"Labels": labels}}
-        for place in image.volumes
+        for place in image.config.volumes
         if place not in {mount["Target"] for mount in mounts} | {*host["Tmpfs"]}
     ]
     host |= {
         "ReadonlyRootfs": False,
-        "CapAdd": list(_ROOT if becomes_root else _USER),
+        "CapAdd": list(capabilities_of(image.config, root)),
         "Mounts": mounts,
         "Tmpfs": {place: options for place, options in host["Tmpfs"].items() if place != HOME},
     }
-    entry = {
-        "user": image.config.user,
-        "root": root,
-        "may_be_root": becomes_root,
-        "owned": [WORKSPACE],
-        "processes": config.max_processes,
-        "etc": _ETC,
-        "working_directory": directory_of(image.config),
-    }
-    python = f"{PORTABLE}/bin/python{VERSION}"
     return {
         **container,
         "Image": image.digest,
         "HostConfig": host,
-        "Entrypoint": [python, "-I", "-S", AGENT, "--container", AGENT_DIRECTORY, "--image", json.dumps(entry)],
+        "Entrypoint": agent_command(_PYTHON, AGENT_DIRECTORY, image.config, root, config.max_processes),
         "Cmd": [],
         "WorkingDir": "/",
         # A name without a value: the engine removes that variable, which the agent's own Python must not have.

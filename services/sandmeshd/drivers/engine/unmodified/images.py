@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any
 
 from aiodocker import DockerError
 
 from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable
 from sandmeshd.drivers.engine.engine import NOT_FOUND, Engine
 from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.node.images.containers import check_volumes
 from sandmeshd.drivers.node.images.policy import check_pull_allowed, store_settings
 from sandmeshd.images.documents import ImageProcess, ProgramConfig
 from sandmeshd.images.image import ImageConfig, to_image_config
@@ -23,10 +23,6 @@ from sandmeshd.images.registry.policy import check_policy
 from sandmeshd.images.registry.public_only import check_registry
 from sandmeshd.images.sources.archives import machine_architecture
 
-_MOST_VOLUMES: Final = 64
-_OURS: Final = tuple(map(PurePosixPath, ("/opt/sandmesh", "/opt/env", "/run/sandmesh", "/workspace", "/tmp")))  # noqa: S108
-"""Where sandboxes have what is not the image's."""
-
 
 @dataclass(frozen=True)
 class EngineImage:
@@ -36,8 +32,6 @@ class EngineImage:
     digest: str
     """Its id at the engine."""
     config: ImageConfig
-    volumes: tuple[str, ...]
-    """The directories that its VOLUME names."""
 
 
 class EngineImages:
@@ -115,22 +109,6 @@ def _to_image(reference: str, found: Mapping[str, Any]) -> EngineImage:
         fix = f"docker pull --platform linux/{machine_architecture()} {reference}"
         message = f"the image {reference} is for {built_for}, and this machine is another: {fix}"
         raise InvalidArgument(message, {"field": "spec.image", "fix": fix})
-    volumes = tuple(sorted(process.get("Volumes") or ()))
-    _check_volumes(reference, volumes)
     config = to_image_config(ProgramConfig(config=ImageProcess.model_validate(process, strict=False)))
-    return EngineImage(reference, str(found["Id"]), config, volumes)
-
-
-def _check_volumes(reference: str, volumes: tuple[str, ...]) -> None:
-    """Check that no directory that an image declares would cover what the agent has inside.
-
-    Raises:
-        InvalidArgument: One would, or there are too many.
-    """
-    places = [PurePosixPath("/", volume) for volume in volumes]
-    covering = [
-        str(place) for place in places if ".." in place.parts or any(place.is_relative_to(own) for own in _OURS[:3])
-    ]
-    if covering or len(places) > _MOST_VOLUMES:
-        what = f"a VOLUME at {covering[0]}, where the agent is" if covering else f"more than {_MOST_VOLUMES} of VOLUME"
-        raise InvalidArgument(f"the image {reference} has {what}: no sandbox can have it", {"field": "spec.image"})
+    check_volumes(reference, config)
+    return EngineImage(reference, str(found["Id"]), config)

@@ -12,7 +12,7 @@ from sandmeshd.drivers.node.builds import is_complete
 from sandmeshd.drivers.node.environments import PythonEnvironments
 from sandmeshd.drivers.node.images.environment import ImageEnvironments
 from sandmeshd.drivers.node.interpreter import choose_interpreter
-from sandmeshd.drivers.node.portable_python import PortablePython
+from sandmeshd.drivers.node.portable_python.bundle import PortablePython
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.templates import PythonEnvironment
 

@@ -17,11 +17,10 @@ from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.engine.unmodified.container import show, trusted_bundle, with_image
 from sandmeshd.drivers.engine.unmodified.images import EngineImage, EngineImages
 from sandmeshd.drivers.engine.unmodified.programs import AgentPrograms
-from sandmeshd.drivers.node.images.policy import check_images_allowed, check_root_allowed, is_root, tier_of
-from sandmeshd.drivers.node.images.process import KERNELS, describe_kernels
+from sandmeshd.drivers.node.images.containers import describe_root
+from sandmeshd.drivers.node.images.policy import check_images_allowed, check_root_allowed
 from sandmeshd.drivers.node.mounts.user_view import template_mounts
 from sandmeshd.drivers.node.records import Folder
-from sandmeshd.drivers.snapshots.snapshots import IMAGE
 from sandmeshd.templates import Template
 
 _UNMET = ("workspace_dir", "volumes", "snapshot_id")
@@ -97,18 +96,10 @@ class UnmodifiedSandboxes:
 
     def _describe(self, image: EngineImage, root: bool | None) -> dict[str, str]:
         """Return what is known of a sandbox's root, for people."""
-        tier = tier_of(image.config.user, root)
-        ids = "uid 0 of the engine's machine unless the engine maps it" if is_root(image.config.user, root) else ""
-        if self._settings.profile is not DOCKER:
-            ids = "uid 0 of gVisor's kernel" if ids else ""
-        parts = [tier, "writable, the engine's layer", "set-uid programs are ordinary ones", ids]
-        return {
-            IMAGE: f"{image.reference} ({image.digest})",
-            KERNELS: describe_kernels(),
-            "root": "; ".join(part for part in parts if part),
-            "user": tier,
-            "capabilities": "Docker's without MKNOD, NET_RAW and SETFCAP" if ids else "none",
-        }
+        on_docker = self._settings.profile is DOCKER
+        ids = "uid 0 of the engine's machine unless the engine maps it" if on_docker else "uid 0 of gVisor's kernel"
+        named = f"{image.reference} ({image.digest})"
+        return describe_root(named, image.config, root, "the engine's layer", ids)
 
     async def close(self) -> None:
         """End the pulls and builds that run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1.sandbox_pb2 import SandboxSpec
 from sandmesh.errors import CapabilityMissing
@@ -18,6 +19,7 @@ from sandmeshd.drivers.kubernetes.proofs import NOTHING
 from sandmeshd.drivers.kubernetes.requirements import enforced
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.templates import DriverTemplates
+from sandmeshd.drivers.kubernetes.unmodified.sandboxes import UnmodifiedPods
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.agent_files import TLS, agent_files
 from sandmeshd.drivers.node.identity import new_identity
@@ -37,6 +39,7 @@ class Planner:
     ) -> None:
         """`identity` is what agents wait for that have no configuration in their pods; None: theirs have it."""
         self._identity = identity
+        self.unmodified = UnmodifiedPods(settings, templates.names)
         self.kind = CLAIMS if settings.warm_pools else PODS
         self.proofs = NOTHING
         self._settings = settings
@@ -53,33 +56,49 @@ class Planner:
         """Return the plan of a sandbox.
 
         Raises:
-            CapabilityMissing, RuntimeUnavailable: As `DriverTemplates.runtime_class`.
+            CapabilityMissing, RuntimeUnavailable: As `DriverTemplates.runtime_class`, and with an image as
+                `UnmodifiedPods.find`.
+            InvalidArgument, PermissionDenied: As `UnmodifiedPods.find`.
         """
         runtime_class = await self.templates.runtime_class(template)
+        spec = request.spec
+        own = await self.unmodified.find(spec, template) if spec.image else None
         # Its endpoint is known only once the pod has an address.
-        sandbox = shared.new_sandbox(request, "", enforced(request.spec.limits, able, self._settings.posture))
-        config = shared.agent_config(sandbox, AGENT_DIRECTORY, template)
-        config.fencing_token = request.fencing_token
-        config.seccomp_filter = self._user_filter
-        config.user_id, config.max_processes = shared.USER_ID, request.spec.limits.pids
-        config.listen, config.tls_file = f"tls://0.0.0.0:{AGENT_PORT}", f"{AGENT_DIRECTORY}/{TLS}"
-        shared.let_out(sandbox, config, template, self._settings.egress)
+        sandbox = shared.new_sandbox(request, "", enforced(spec.limits, able, self._settings.posture))
+        config = self._config(sandbox, template, request.fencing_token)
+        if own is not None:
+            self.unmodified.configure(config, own, template, sandbox)
+        else:
+            shared.let_out(sandbox, config, template, self._settings.egress)
         sandbox.enforced["network"] = sandbox.enforced["network"].replace("own namespace", self._walls())
-        identity = new_identity()
+        identity, mesh = new_identity(), self._identity if own is None else self.unmodified.identity
         image = self.templates.image(template)
-        name = object_name(self._settings.paths.mesh_id, request.sandbox_id)
-        record = SpecRecord(sandbox, request.fencing_token)
         birth, files = None, {**agent_files(config), TLS: identity.pem}
-        if self._identity is not None:
+        if mesh is not None:
             config.tls_file, config.tls_identity = "", identity.pem
-            birth, files = (config, self._identity.context), {}
+            birth, files = (config, mesh.context), {}
         if self._settings.warm_pools:
             body = claim(self._settings.paths.mesh_id, sandbox, self._pool(template, runtime_class))
         else:
-            pin = self._identity.pin if self._identity else ""
-            body = pod(self._settings, request.sandbox_id, request.spec, image, runtime_class, pin)
+            pin = mesh.pin if mesh else ""
+            # In the lowest posture no Secret is mounted, which root inside could read.
+            lowest = {"posture": "restricted"} if own is not None else {}
+            settings = self._settings.model_copy(update=lowest)
+            body = pod(settings, request.sandbox_id, spec, image, runtime_class, pin)
+        if own is not None:
+            image, body = own.pinned, self.unmodified.pod(body, own, template, spec)
         handler = await self.templates.handler(runtime_class)
+        record = SpecRecord(sandbox, request.fencing_token)
+        name = object_name(self._settings.paths.mesh_id, request.sandbox_id)
         return Plan(record, name, self.kind, body, image, files, identity, birth, runtime_class, handler)
+
+    def _config(self, sandbox: pb.RuntimeSandbox, template: Template, fencing_token: int) -> agent_pb2.AgentConfig:
+        config = shared.agent_config(sandbox, AGENT_DIRECTORY, template)
+        config.fencing_token = fencing_token
+        config.seccomp_filter = self._user_filter
+        config.user_id, config.max_processes = shared.USER_ID, sandbox.spec.limits.pids
+        config.listen, config.tls_file = f"tls://0.0.0.0:{AGENT_PORT}", f"{AGENT_DIRECTORY}/{TLS}"
+        return config
 
     def _walls(self) -> str:
         """Return what keeps user code from its pod's network."""

@@ -20,6 +20,8 @@ NO_IMAGE = (
 NEVER = ("InvalidImageName", "ErrImageNeverPull")
 """Reasons that no retry ends."""
 
+_OWN, _BEFORE = "containerStatuses", "initContainerStatuses"
+
 Pod = Mapping[str, Any]
 State = tuple[pb.RuntimeState.ValueType, str]
 """A state, and for ENDED the detail of the end."""
@@ -32,6 +34,8 @@ class PodWait:
     reason: str
     """The API's own word for it, as `Unschedulable` or `ErrImagePull`."""
     message: str
+    image: str = ""
+    """The image of the container that waits."""
 
 
 def status_of(pod: Pod) -> Mapping[str, Any]:
@@ -62,7 +66,7 @@ def state_of(pod: Pod) -> State:
 def _end_detail(pod: Pod) -> str:
     status = status_of(pod)
     cause = _cause(status)
-    terminated = _terminated(status)
+    terminated = _terminated(status) or _failed_copy(status)
     if terminated is None:
         return cause or f"its pod is {status.get('phase')}"
     code = int(terminated.get("exitCode") or 0)
@@ -89,10 +93,23 @@ def _cause(status: Mapping[str, Any]) -> str:
     return f"{reason}: {status.get('message') or 'no message'}" if reason else ""
 
 
-def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    statuses: list[Mapping[str, Any]] = status.get("containerStatuses") or [{}]
-    state: Mapping[str, Any] = statuses[0].get("state") or {}
+def _first(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    statuses: list[Mapping[str, Any]] = status.get(kind) or [{}]
+    return statuses[0]
+
+
+def _container(status: Mapping[str, Any], kind: str = _OWN) -> Mapping[str, Any]:
+    state: Mapping[str, Any] = _first(status, kind).get("state") or {}
     return state
+
+
+def _failed_copy(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return how the container ended that copies the agent, None if it did not fail."""
+    found: Mapping[str, Any] = _container(status, _BEFORE).get("terminated") or {}
+    if not found.get("exitCode"):
+        return None
+    fix = "build the agent's image with this release, and push it (sandmesh build base --driver docker)"
+    return {**found, "reason": "the agent could not be copied", "message": fix}
 
 
 def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -103,9 +120,11 @@ def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def waiting_for(pod: Pod) -> PodWait | None:
     """Return what a pod's start waits for, None if nothing that has a reason."""
     status = status_of(pod)
-    waiting = _container(status).get("waiting")
-    if waiting:
-        return PodWait(str(waiting.get("reason") or ""), str(waiting.get("message") or ""))
+    for kind in (_BEFORE, _OWN):
+        waiting: Mapping[str, Any] = _container(status, kind).get("waiting") or {}
+        if waiting and waiting.get("reason") != "PodInitializing":
+            image = str(_first(status, kind).get("image") or "")
+            return PodWait(str(waiting.get("reason") or ""), str(waiting.get("message") or ""), image)
     for condition in _conditions(status):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return PodWait(str(condition.get("reason") or ""), str(condition.get("message") or ""))

@@ -160,7 +160,7 @@ class Starter:
             return
         fix = "push it where the cluster's machines can pull it, and set SANDMESH_REGISTRY and the pull secrets"
         detail = f"{waiting.reason}: {waiting.message}"
-        message = f"the image {plan.image} cannot be used: {detail}; {fix}"
+        message = f"the image {waiting.image or plan.image} cannot be used: {detail}; {fix}"
         raise TemplateBuildFailed(message, {"detail": detail, "fix": fix})
 
     async def _wait_for_agent(self, plan: Plan, reached: pb.RuntimeSandbox) -> str:

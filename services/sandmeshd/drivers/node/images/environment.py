@@ -14,11 +14,11 @@ from typing import Final
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
 from sandmeshd.drivers.node.builds import building
 from sandmeshd.drivers.node.interpreter import VERSION
-from sandmeshd.drivers.node.portable_python import PORTABLE, PortablePython
+from sandmeshd.drivers.node.portable_python.bundle import PortablePython
+from sandmeshd.drivers.node.portable_python.contents import PORTABLE, fill_environment
 from sandmeshd.drivers.node.readability import open_to_all
 
 _BUILDER: Final = "1"
-_PYTHONS: Final = ("python", "python3", f"python{VERSION}")
 
 
 class ImageEnvironments:
@@ -34,7 +34,8 @@ class ImageEnvironments:
         target = self._cache / "image-environments" / key
         async with building(target) as fresh:
             if fresh is not None:
-                await asyncio.to_thread(_fill, fresh, environment)
+                await asyncio.to_thread(fill_environment, fresh, environment, VERSION)
+                await asyncio.to_thread(open_to_all, fresh)
         return target
 
     async def binds(self, environment: Path) -> list[tuple[str, str, bool]]:
@@ -49,18 +50,3 @@ class ImageEnvironments:
             (str(target), ENVIRONMENT, False),
             (str(environment / "lib"), f"{ENVIRONMENT}/lib", False),
         ]
-
-
-def _fill(fresh: Path, environment: Path) -> None:
-    (fresh / "lib").mkdir()
-    programs = fresh / "bin"
-    programs.mkdir()
-    for path in (environment / "bin").iterdir():
-        if path.is_file() and not path.is_symlink():
-            (programs / path.name).write_bytes(path.read_bytes())
-            (programs / path.name).chmod(0o755)
-    for name in _PYTHONS:
-        (programs / name).symlink_to(f"{PORTABLE}/bin/python{VERSION}")
-    settings = f"home = {PORTABLE}/bin\ninclude-system-site-packages = false\nversion = {VERSION}\n"
-    (fresh / "pyvenv.cfg").write_text(settings)
-    open_to_all(fresh)
