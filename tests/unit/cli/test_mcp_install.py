@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -190,3 +191,12 @@ def test_the_registrys_metadata_is_of_this_version_and_its_name_is_in_the_readme
     # By which the registry sees that the package is the server's.
     assert f"mcp-name: {server['name']}" in (ROOT / "README.md").read_text()
     assert len(server["description"]) <= 100
+    # What the registry's schema of a server and its package refuses.
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", server["name"])
+    [package] = server["packages"]
+    known = {"registryType", "identifier", "version", "runtimeHint", "transport"}
+    assert known <= set(package) <= known | {"runtimeArguments", "packageArguments", "environmentVariables"}
+    for argument in (*package["runtimeArguments"], *package["packageArguments"]):
+        assert argument["type"] in ("named", "positional")
+        assert argument["value"]
+        assert ("name" in argument) == (argument["type"] == "named")
