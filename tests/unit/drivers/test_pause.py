@@ -222,7 +222,7 @@ async def test_a_program_that_waits_in_the_system_is_paused_and_goes_on(paths: M
         assert await _state(driver) == "RUNTIME_STATE_PAUSED"
         assert "D" in _states(MeshFolders(paths).folder("one"))
         await _resume(driver)
-        assert (await run(made, "[ ! -e spawned ] && echo >fifo")).exit_code == 0
+        assert (await run(made, "[ ! -e spawned ] && : >fifo")).exit_code == 0
         assert (await run(made, "until [ -e spawned ]; do sleep 0.05; done")).exit_code == 0
 
 

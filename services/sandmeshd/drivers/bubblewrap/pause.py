@@ -73,7 +73,7 @@ async def pause_files(folder: Folder) -> None:
     """
     await pause(folder)
     # Nothing moves, so the list is complete; a process that stands still ends by SIGKILL all the same.
-    init, *others = _processes(folder) or [0]
+    init, *others = _processes(folder, whole=False) or [0]
     depth = len(_numbers(init))
     ending = [pid for pid in others if len(numbers := _numbers(pid)) > depth and numbers[-1] != "1"]
     for pid in ending:
@@ -97,12 +97,12 @@ async def pause_and_give_back(folder: Folder, ends: bool) -> sandbox_pb2.PauseMe
         WrongState: Some processes do not stop; all of them go on.
     """
     groups = [Path(path) for path in folder.group_paths()]
-    before = measure(groups, _processes(folder))
+    before = measure(groups, _processes(folder, whole=False))
     await (pause_files if ends else pause)(folder)
     note = await give_back(groups)
     if ends:
         note = f"its processes ended; {note}"
-    return outcome(before, measure(groups, _processes(folder)), note)
+    return outcome(before, measure(groups, _processes(folder, whole=False)), note)
 
 
 def _numbers(pid: int) -> list[str]:
@@ -123,7 +123,8 @@ async def resume(folder: Folder) -> None:
         (group / FREEZE).write_text("0")
     kept = _stopped_before(mark)
     # Parents last: a shell whose children were continued before it never learns that they were stopped.
-    for pid in reversed(_processes(folder)):
+    # All of them stand still, so that none can be missing.
+    for pid in reversed(_processes(folder, whole=False)):
         if pid not in kept:
             _send(pid, signal.SIGCONT)
     mark.unlink()
@@ -166,15 +167,19 @@ async def _freeze(group: Path) -> None:
 
 async def _stop_by_signal(folder: Folder) -> None:
     before: list[int] = []
+    whole = False
     loop = asyncio.get_running_loop()
     began = loop.time()
     # A process may fork until it has stopped: the list is complete once all on it stood still while it was made.
     while True:
-        listed = _processes(folder)
+        # Those that the system lists while processes end may not be all: the last list is of the whole machine.
+        listed = _processes(folder, whole=whole)
         still = _STILL | _IN_SYSTEM if loop.time() - began > _SYSTEM_SECONDS else _STILL
         moving = [pid for pid in listed if not _states(pid) <= still]
         if not moving and listed == before:
-            return
+            if whole:
+                return
+            whole = True
         for pid in moving:
             _send(pid, signal.SIGSTOP)
         before = listed
@@ -188,19 +193,31 @@ def _freezable_groups(folder: Folder) -> list[Path]:
     return []
 
 
-def _processes(folder: Folder) -> list[int]:
-    """Return the processes of a sandbox as the host numbers them, PID 1 first, each before its children."""
+def _processes(folder: Folder, *, whole: bool = True) -> list[int]:
+    """Return the processes of a sandbox as the host numbers them, PID 1 first, each before its children.
+
+    To look at the `whole` machine takes the longer the more sandboxes it has. Otherwise the system is asked for the
+    children of each, which is complete only where none of them ends meanwhile.
+    """
     with found(folder) as living:
         init = folder.status_value("child-pid")
         if living is None or init is None:
             return []
         children: dict[int, list[int]] = {}
-        for pid, parent in _all_processes():
+        whole = whole or not Path(f"/proc/{init}/task/{init}/children").exists()
+        for pid, parent in _all_processes() if whole else ():
             children.setdefault(parent, []).append(pid)
         processes = [init]
         for pid in processes:
-            processes.extend(sorted(children.get(pid, ())))
+            processes.extend(sorted(children.get(pid, ()) if whole else _children(pid)))
         return processes
+
+
+def _children(pid: int) -> Iterator[int]:
+    with suppress(OSError):
+        for task in os.scandir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                yield from map(int, Path(task.path, "children").read_text().split())
 
 
 def _all_processes() -> Iterator[tuple[int, int]]:
