@@ -65,7 +65,6 @@ SEEN = 'grep -E "^(Cap[EB]|NoNew)" /proc/self/status'
 OF_IMAGES: tuple[Requirement, ...] = (
     lifecycle.a_created_sandbox_runs_commands,
     lifecycle.sandboxes_outlive_their_driver_and_are_adopted,
-    lifecycle.a_deleted_sandbox_leaves_nothing,
     files.names_of_files_are_bytes,
     calls.a_process_has_a_terminal_of_its_own,
     calls.kernels_of_a_sandbox_are_apart,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from sandmeshd.images.settings import ImageSettings
 from sandmeshd.images.store import ImageStore
 from sandmeshd.runtime.user_namespaces.removal import remove_tree
+
+collect_ignore = [] if os.environ.get("SANDMESH_TEST_LARGE_IMAGE") else ["test_large_image.py"]
 
 
 @pytest.fixture
