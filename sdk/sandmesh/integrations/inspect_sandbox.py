@@ -72,6 +72,10 @@ class SandmeshSandboxConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sandbox_type: str = "base"
+    image: str | None = None
+    """The image that is its root; None: the type's own root."""
+    root: bool | None = None
+    """Whether its programs are root in that image; None: as its USER says."""
     network: str | tuple[str, ...] = "none"
     limits: dict[str, Any] | None = None
     env: dict[str, str] | None = None
@@ -112,6 +116,8 @@ class SandmeshSandboxEnvironment(SandboxEnvironment):
             network=list(settings.network) if isinstance(settings.network, tuple) else cast("Any", settings.network),
             limits=settings.limits,
             env=settings.env,
+            image=settings.image,
+            root=settings.root,
             labels={TASK_LABEL: task_name[:255]},
         )
         return {"default": cls(await box.start())}

@@ -5,7 +5,6 @@ The package's protocol is `minisweagent.Environment`: https://mini-swe-agent.com
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -21,7 +20,9 @@ with framework("mini-swe-agent"):
     from minisweagent.utils.serialize import recursive_merge
 
 _SUBMIT: Final = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-_DESCRIBE: Final = "import json, platform; print(json.dumps(platform.uname()._asdict()))"
+_SYSTEM: Final = ("system", "node", "release", "version", "machine")
+# An image need not have Python.
+_DESCRIBE: Final = "for one in s n r v m; do uname -$one; done"
 _MOST_OUTPUT: Final = 16 << 20
 # One pipe for both, so that their order is the order in which the command wrote.
 _JOINED: Final = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
@@ -41,6 +42,10 @@ class SandmeshEnvironmentConfig(BaseModel):
     interpreter: list[str] = ["bash", "-lc"]
     """The program that a command is the last argument of."""
     sandbox_type: str = "base"
+    image: str | None = None
+    """The image that is its root; None: the type's own root."""
+    root: bool | None = None
+    """Whether its programs are root in that image; None: as its USER says."""
     sandbox_id: str | None = None
     """An existing sandbox, which is kept; None: a new one."""
     reply_characters: int = Field(default=REPLY_CHARACTERS, ge=1)
@@ -70,6 +75,8 @@ class SandmeshEnvironment:
             sandbox_type=config.sandbox_type,
             network=None if config.sandbox_id else network,
             limits=config.limits,
+            image=config.image,
+            root=config.root,
         ).start()
         self._system: Mapping[str, str] | None = None
 
@@ -90,8 +97,8 @@ class SandmeshEnvironment:
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
         """Return the configuration and the sandbox's system, for the prompts of an agent."""
         if self._system is None:
-            described = self._run(f"python3 -c '{_DESCRIBE}'", self.config.cwd, self.config.timeout)
-            self._system = json.loads(described["output"]) if described["returncode"] == 0 else {}
+            described = self._run(_DESCRIBE, self.config.cwd, self.config.timeout)
+            self._system = dict(zip(_SYSTEM, described["output"].splitlines(), strict=False))
         return _merged(self._shown(), dict(self._system or {}), kwargs)
 
     def serialize(self) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class SandmeshDeploymentConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     sandbox_type: str = "base"
+    image: str | None = None
+    """The image that is its root; None: the type's own root."""
+    root: bool | None = None
+    """Whether its programs are root in that image; None: as its USER says."""
     sandbox_id: str | None = None
     """An existing sandbox, which is kept; None: a new one."""
     network: str | list[str] = "none"
@@ -124,6 +128,8 @@ class SandmeshDeployment(AbstractDeployment):
             network=None if config.sandbox_id else network,
             limits=config.limits,
             env=config.env,
+            image=config.image,
+            root=config.root,
         )
         self._runtime = SandmeshRuntime(await box.start(), logger=self.logger)
         self._hooks.on_custom_step("Sandbox is ready")
