@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import signal
 import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
@@ -152,6 +153,32 @@ async def test_a_tree_carries_out_one_task_in_forks_side_by_side(commands: Comma
         await run(commands, "apply", f"{name}-2")
         assert "a + b" in (folder / "sums.py").read_text()
         assert (await asyncio.to_thread(commands.run, "ls", "-o", "id")).out.count("sb_") <= 1 + len(KEYS)
+
+
+async def test_a_tree_that_is_interrupted_keeps_what_its_agents_changed(
+    commands: Commands, apis: ModelApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_repository(tmp_path / "project")
+    monkeypatch.setattr(apis, "command", "sed -i 's/a - b/a + b/' sums.py; sleep 600")
+    with named(commands, "-1", "-2") as name:
+        begin = (str(folder), "--name", name, "-p", "Fix sums.py", "--tree", "2")
+        running = await asyncio.to_thread(commands.start, "agent", "claude", *begin)
+
+        async def is_fixed(number: int) -> bool:
+            record = works_folder() / f"{name}-{number}" / "record.json"
+            if not await asyncio.to_thread(record.exists):
+                return False
+            sandbox = json.loads(await asyncio.to_thread(record.read_text))["sandbox_id"]
+            look = ("exec", sandbox, "--", "grep", "-q", "a + b", "sums.py")
+            return (await asyncio.to_thread(lambda: commands.run(*look, ok=False))).code == 0
+
+        for number in (1, 2):
+            await until(lambda number=number: is_fixed(number), 240)
+        running.send_signal(signal.SIGINT)
+        await asyncio.to_thread(running.communicate)
+        assert running.returncode == 128 + signal.SIGINT
+        for number in (1, 2):
+            assert "+    return a + b" in (await run(commands, "diff", f"{name}-{number}")).out
 
 
 async def test_what_an_agent_cannot_be_started_with_is_one_line_and_changes_nothing(
