@@ -64,6 +64,7 @@ print({tried(uid, kind, (address, 9)) for uid in (0, 900, 1234) for kind in kind
 SEEN = 'grep -E "^(Cap[EB]|NoNew)" /proc/self/status'
 OF_IMAGES: tuple[Requirement, ...] = (
     lifecycle.a_created_sandbox_runs_commands,
+    lifecycle.a_deleted_sandbox_leaves_nothing,
     lifecycle.sandboxes_outlive_their_driver_and_are_adopted,
     files.names_of_files_are_bytes,
     calls.a_process_has_a_terminal_of_its_own,
