@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,7 @@ async def test_a_tree_that_is_interrupted_keeps_what_its_agents_changed(
             return (await asyncio.to_thread(lambda: commands.run(*look, ok=False))).code == 0
 
         for number in (1, 2):
-            await until(lambda number=number: is_fixed(number), 240)
+            await until(partial(is_fixed, number), 240)
         running.send_signal(signal.SIGINT)
         await asyncio.to_thread(running.communicate)
         assert running.returncode == 128 + signal.SIGINT
