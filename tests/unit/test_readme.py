@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INTEGRATIONS = [f"docs/integrations/{path.name}" for path in sorted((ROOT / "docs" / "integrations").glob("*.md"))]
 SHOWING = ["README.md", "docs/quickstart.md", "docs/frameworks.md", *INTEGRATIONS]
 PAGES = {name: (ROOT / name).read_text() for name in SHOWING if name != "docs/integrations/README.md"}
-PROGRAM = re.compile(r"```(?:python|js)\n(?:#|//) (examples/[\w/]+\.(?:py|mjs))\n(.*?)```", re.DOTALL)
+PROGRAM = re.compile(r"```(?:python|js|ts)\n(?:#|//) (examples/[\w/]+\.(?:py|mjs|mts))\n(.*?)```", re.DOTALL)
 SHOWN = {name: PROGRAM.findall(PAGES[name]) for name in PAGES}
 BLOCKS = [block for blocks in SHOWN.values() for block in blocks]
 INDEX = (ROOT / "docs" / "README.md").read_text()
@@ -19,7 +19,7 @@ INDEX = (ROOT / "docs" / "README.md").read_text()
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_program_of_a_page_names_its_file(name: str) -> None:
-    assert len(re.findall("```(?:python|js)\n", PAGES[name])) == len(SHOWN[name]) > 0
+    assert len(re.findall("```(?:python|js|ts)\n", PAGES[name])) == len(SHOWN[name]) > 0
 
 
 @pytest.mark.parametrize(("name", "shown"), BLOCKS)

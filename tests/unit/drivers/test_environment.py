@@ -142,7 +142,7 @@ async def test_a_cancelled_build_leaves_nothing(own_paths: MeshPaths) -> None:
 async def test_the_shipped_environment_has_exactly_the_pinned_packages(paths: MeshPaths) -> None:
     python = load_templates()["base"].python
     builder = await _builder(paths)
-    assert _installed(builder.path(python)) == {*python.requirements, *python.programs}
+    assert _installed(builder.path(python)) == {*python.packages}
 
 
 def _installed(environment: Path) -> set[str]:
