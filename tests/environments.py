@@ -66,7 +66,8 @@ def with_sdk(tmp_path: Path, **more: str) -> Mapping[str, str]:
     """Return an environment's variables in which this clone's SDK and its entry points are found."""
     metadata = Path(str(importlib.metadata.distribution("sandmesh").locate_file("")))
     for one in metadata.glob("sandmesh-*.dist-info"):
-        (tmp_path / one.name).symlink_to(one)
+        if not (tmp_path / one.name).is_symlink():
+            (tmp_path / one.name).symlink_to(one)
     return {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'sdk'}", **more}
 
 

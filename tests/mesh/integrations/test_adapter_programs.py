@@ -7,6 +7,7 @@ import pytest
 from sandmesh import BaseSandboxAsync
 from sandmesh.integrations import programs
 from sandmeshd.mesh import Mesh
+from tests.unit.store.waiting import until
 
 MOST = 1_000_000
 
@@ -29,6 +30,10 @@ async def test_a_file_without_an_end_is_refused_and_its_reader_ends(
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
         with pytest.raises(OSError, match="it has more than 1000000 bytes"):
             await programs.run_script(box, 'exec cat -- "$1"', "/dev/zero")
-        assert [process.command for process in await box.processes.list() if process.running] == []
+
+        async def is_ended() -> bool:
+            return not [process for process in await box.processes.list() if process.running]
+
+        await until(is_ended, 30)
         await box.fs.write("whole", b"x" * MOST)
         assert len(await programs.run_script(box, 'exec cat -- "$1"', "whole")) == MOST
