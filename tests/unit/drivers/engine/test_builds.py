@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
 from sandmeshd.drivers.engine.images.build import ImageBuilder, fill_context, images_folder, own_name
 from sandmeshd.drivers.engine.images.host import proxy_arguments, write_secrets
+from sandmeshd.drivers.engine.images.layer import UpperLayer
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.template_builds import build_images
 from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.templates import load_templates
 
 ROOT = Path(__file__).parents[4]
 BASE_IMAGE = images_folder() / "base"
@@ -179,3 +182,10 @@ def test_a_folder_names_its_image_where_one_may_have_that_name(tmp_path: Path) -
     for name in ("Weather", "base"):
         with pytest.raises(InvalidArgument, match="rename it"):
             own_name(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "packages"), [("browser", 1), ("desktop", 1), ("data", 2)])
+def test_an_image_with_a_font_of_the_system_has_no_package_for_the_same_scripts(name: str, packages: int) -> None:
+    described = json.loads(UpperLayer(load_templates()[name], "base", with_python=True).environment)
+    assert len(described["fonts"]) == packages
+    assert any("cjk" in package for package in described["fonts"]) == (packages == 2)

@@ -13,6 +13,8 @@ from sandmeshd.templates import Template
 PACKAGES = "packages"
 """The folder of its Dockerfile."""
 INSTALLER = "images/base/install.py"
+_SYSTEM_FONT, _SAME_SCRIPTS = "fonts-wqy-microhei", "noto-cjk-"
+"""What browsers show Chinese, Japanese and Korean with, and Python's package for the same: an image has one of them."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,12 @@ class UpperLayer:
     @property
     def environment(self) -> str:
         """The Python environment as JSON, empty where it is that of the image below."""
-        return json.dumps(self.template.python.model_dump(mode="json")) if self.with_python else ""
+        if not self.with_python:
+            return ""
+        described = self.template.python.model_dump(mode="json")
+        if _SYSTEM_FONT in self.template.system:
+            described["fonts"] = [package for package in described["fonts"] if not package.startswith(_SAME_SCRIPTS)]
+        return json.dumps(described)
 
     def sources(self, below: str) -> str:
         """Return the hash of what it is built from, with that of the image below."""
