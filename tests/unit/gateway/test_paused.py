@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import grpc
 import pytest
@@ -87,3 +88,22 @@ async def test_a_sandbox_that_was_resumed_elsewhere_is_called_again(world: World
     await sandbox_pb2_grpc.SandboxServiceStub(channel).PauseSandbox(PAUSE)
     world.allocator.error = None
     assert await _call(channel, "after") == 2
+
+
+async def test_a_sandbox_that_was_paused_before_its_first_call_reached_it_is_paused_and_not_lost(
+    world: World, tmp_path: Path
+) -> None:
+    def answer_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+
+    writers: list[asyncio.StreamWriter] = []
+    channel = await world.open(echo_agent, connect_timeout_seconds=0.3)
+    async with await asyncio.start_unix_server(answer_nothing, tmp_path / "frozen"):
+        world.allocator.endpoint = f"unix://{tmp_path}/frozen"
+        calling = asyncio.create_task(_call(channel, "c1"))
+        await world.allocator.until_resolved(1)
+        world.allocator.error = WrongState("it is paused: resume it", {"state": "PAUSED"})
+        with pytest.raises(WrongState, match="resume it"):
+            await calling
+        for writer in writers:
+            writer.close()

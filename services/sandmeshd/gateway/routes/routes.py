@@ -222,7 +222,12 @@ class Routes:
     async def _open(self, sandbox_id: str) -> AgentLink:
         began = time.monotonic()
         found = await self._resolve(sandbox_id)
-        link = await self._connect(sandbox_id, found.endpoint, found.agent_token)
+        try:
+            link = await self._connect(sandbox_id, found.endpoint, found.agent_token)
+        except SandboxLost:
+            # It may have been paused meanwhile, or have ended: its record says so.
+            await self._resolve(sandbox_id)
+            raise
         self._assign(found.sandbox)
         log.debug("a link is open", sandbox_id=sandbox_id, seconds=round(time.monotonic() - began, 6))
         return link
