@@ -61,7 +61,7 @@ _SHAPES: Final[Mapping[str, str]] = {
     "a file becomes a socket": """
         (listen, "tree/file"), (os.unlink, "tree/file"), (put, "tree/file"), (os.unlink, "tree/file"),
     """,
-    "a directory that nobody may read": """
+    "an unreadable directory": """
         (os.mkdir, "tree/shut"), (put, "tree/shut/in"), (os.chmod, "tree/shut", 0), (time.sleep, 0.01),
         (os.chmod, "tree/shut", 0o700), (os.unlink, "tree/shut/in"), (os.rmdir, "tree/shut"),
     """,

@@ -110,16 +110,20 @@ async def test_a_sandbox_is_the_computer_that_its_image_says(make_mesh: MeshMake
             await _runs_what_its_image_says(box)
             await box.fs.write("made.txt", "by a tool")
             assert (await run(box, "stat -c %u made.txt; cat made.txt")).split() == ["1234", "by", "a", "tool"]
-        async with SandboxAsync(base_url=address, image=f"oci:{folder}/empty") as box:
-            cell = await box.call_tool("run_ipython_cell", {"code": "import subprocess, sys\nprint(6 * 7)"})
-            assert cell.text.strip() == "42"
-            again = "subprocess.run([sys.executable, '-c', 'import ssl; print(1 + 1)'], capture_output=True).stdout"
-            cell = await box.call_tool("run_ipython_cell", {"code": again})
-            assert "2\\n" in cell.text
-            async with MeshAsync(address) as client:
-                info = await client.sandboxes.get(box.sandbox_id)
-            assert info.enforced["root"].startswith("root inside; writable")
-            assert f"oci:{folder}/empty" in info.enforced["image"]
+        await _an_empty_image_runs_cells(address, f"oci:{folder}/empty")
+
+
+async def _an_empty_image_runs_cells(address: str, image: str) -> None:
+    async with SandboxAsync(base_url=address, image=image) as box:
+        cell = await box.call_tool("run_ipython_cell", {"code": "import subprocess, sys\nprint(6 * 7)"})
+        assert cell.text.strip() == "42"
+        again = "subprocess.run([sys.executable, '-c', 'import ssl; print(1 + 1)'], capture_output=True).stdout"
+        cell = await box.call_tool("run_ipython_cell", {"code": again})
+        assert "2\\n" in cell.text
+        async with MeshAsync(address) as client:
+            info = await client.sandboxes.get(box.sandbox_id)
+        assert info.enforced["root"].startswith("root inside; writable")
+        assert image in info.enforced["image"]
 
 
 async def test_a_snapshot_and_a_fork_have_what_was_changed_of_the_image(make_mesh: MeshMaker) -> None:

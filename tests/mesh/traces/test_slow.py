@@ -61,7 +61,7 @@ async def test_a_create_that_waits_or_pulls_is_told_by_its_events(tmp_path: Path
             assert "queue" not in well
             assert "pull" not in well
             waiting = asyncio.create_task(BaseSandboxAsync(base_url=address, image=image).start())
-            # There is no room for a second, for longer than all else of a create takes.
+            # The queue is full for a second, which is longer than the other phases of a create take.
             await asyncio.sleep(WAIT_SECONDS + 5 * sum(well.values()))
         async with await waiting as box:
             found = await _created(address, box)

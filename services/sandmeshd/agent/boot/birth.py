@@ -47,7 +47,7 @@ def prepare(line: str, directory: str, user: int) -> None:
 
 
 def prepare_in_image(line: str, directory: str) -> None:
-    """Do as `prepare` in an image that has no agent: all is root's until it is known who user code is.
+    """Prepare as `prepare` does, in an image without an agent: all is root's until the user of user code is known.
 
     Raises:
         OSError: As `prepare`.

@@ -110,9 +110,9 @@ class Delivery:
         if self._progress.ended:
             return
         async with open_endpoint(self._hook, self._letters.form) as endpoint:
-            tasks = [asyncio.create_task(work) for work in (self._read(endpoint), self._save(), self._until_ended())]
+            tasks = [asyncio.create_task(work) for work in (self._read(endpoint), self._save())]
             try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait([*tasks, self._end], return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
             finally:
@@ -121,9 +121,6 @@ class Delivery:
                     task.cancel()
                 await asyncio.wait(running)
                 self._hooks.save(self._hook.name, self._progress)
-
-    async def _until_ended(self) -> None:
-        await self._end
 
     async def _read(self, endpoint: Endpoint) -> None:
         after = self._progress.cursor

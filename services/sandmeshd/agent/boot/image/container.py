@@ -73,7 +73,7 @@ def enter(
 
 
 def _give_up(capability: int) -> None:
-    """Give up a capability for good, with whatever is executed."""
+    """Drop a capability for this process and for every program that it executes."""
     left = syscalls.permitted_capabilities() & ~(1 << capability)
     syscalls.bound_capabilities(left)
     syscalls.set_capabilities(left, 0)

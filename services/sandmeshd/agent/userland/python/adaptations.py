@@ -145,7 +145,7 @@ def _draw_bars_as_text(notebook: Any) -> None:
 
 
 def _say_what_widgets_are(widgets: Any) -> None:
-    """Say at the first widget that is shown that it stays as it is: there is no front end that could move it."""
+    """Print a note with the first widget that is shown: it is static, since no front end is connected."""
     bundle = widgets.Widget._repr_mimebundle_
     said: list[bool] = []
 
@@ -168,7 +168,7 @@ def _keep_what_is_shown(widgets: Any) -> None:
 
 
 def _show_without_nbformat(renderers: Any) -> None:
-    """Let plotly show figures: of nbformat, which notebooks have, it only looks at the version."""
+    """Stand in for nbformat, which plotly requires to show figures and of which it only reads the version."""
     if not renderers.nbformat:
         renderers.nbformat = SimpleNamespace(__version__="5.0.0")
 

@@ -116,7 +116,7 @@ def _libraries(executable: Path, standard: Iterable[Path]) -> Iterator[tuple[str
 
 
 def main() -> None:
-    """Do as the command line says."""
+    """Run the command that the arguments name."""
     executable = Path(sys.executable).resolve()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if sys.argv[1] == "program":
